@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help may-serve serve test test-here test-fast check format image agents bench wheel setup setup-dev setup-web setup-fast setup-test lock docs clean
+.PHONY: help may-serve serve test test-here test-fast test-kubernetes check format image agents bench wheel setup setup-dev setup-web setup-fast setup-test lock docs clean
 
 export PATH := $(CURDIR)/.venv/bin:$(PATH):/usr/sbin:/sbin
 export PYTHON
@@ -23,11 +23,16 @@ test: ## set up all that the tests need, and run every gate and every test; wher
 	@scripts/with-fresh-state $(MAKE) --no-print-directory test-here
 
 test-here: export CUBICLE_REQUIRE_ALL := 1
-test-here: setup-test check
-	@scripts/with-dockerd scripts/with-podman scripts/run-tests
+test-here: setup-test
+	@status=0; scripts/with-dockerd scripts/with-podman scripts/run-tests $(MAKE) --no-print-directory check || status=1; \
+	    scripts/with-kubernetes scripts/run-tests kubernetes || status=1; exit $$status
 
 test-fast: setup-fast ## the tests that need no image, engine, browser or coding agent; about a minute
-	@CUBICLE_FAST=1 pytest -n 4 --dist worksteal -m "not oci and not docker and not real and not serial"
+	@CUBICLE_FAST=1 pytest -n 4 --dist worksteal -m "not oci and not docker and not kubernetes and not real and not serial"
+
+test-kubernetes: export CUBICLE_REQUIRE_ALL := 1
+test-kubernetes: setup-test ## the tests of the Kubernetes driver, on a cluster that is built and started here, or on that of KUBECONFIG
+	@scripts/with-kubernetes scripts/run-tests kubernetes
 
 check: setup-web ## format, lint, types, layers, dependencies, gates of the repository; seconds
 	@scripts/run-checks
@@ -66,9 +71,18 @@ setup-web: setup-dev
 setup-test:
 	@scripts/packages test
 	@scripts/environment dev
+	@mkdir -p .state && setsid scripts/kubernetes-binaries >.state/kubernetes-binaries.log 2>&1 </dev/null & # with-kubernetes waits for it
+	@$(MAKE) --no-print-directory -j --output-sync=target web-packages test-clients $(AGENTS_OF_TESTS)
+
+# What the tests need besides, each a download of its own: they mostly wait for the registry, and so do it side by side.
+AGENTS_OF_TESTS := $(addprefix test-agent-,claude codex opencode gemini)
+.PHONY: web-packages test-clients $(AGENTS_OF_TESTS)
+web-packages:
 	@scripts/web
+test-clients:
 	@scripts/clients
-	@scripts/agents claude codex opencode gemini
+$(AGENTS_OF_TESTS): test-agent-%:
+	@scripts/agents $*
 
 lock: setup-dev ## compile requirements*.txt again after a change of pyproject.toml (UPGRADE=1: newest versions)
 	@scripts/lock $(if $(UPGRADE),--upgrade)

@@ -33,6 +33,8 @@ LEFT = pytest.StashKey[list[str]]()
 LONG_ONES = pytest.StashKey[int]()
 LEFT_BEHIND = 20
 """The exit code of a run that left something behind, whatever else happened."""
+TAKES_LONG = 900.0
+"""Seconds that a test may take by its own mark, from which on it begins before all others."""
 # Kernels take namespaces apart, and inits fetch the dead, when they have the time.
 SETTLED_SECONDS = float(os.environ.get("CUBICLE_SETTLED_SECONDS", "30"))
 
@@ -75,7 +77,11 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave the long versions out unless they are asked for."""
+    """What takes long begins first; the long versions are left out unless they are asked for."""
+    items.sort(key=_begins)
+    hidden = {item.path for item in items if item.get_closest_marker("serial") and not _says_serial(item.path)}
+    if hidden:
+        raise pytest.UsageError(f"scripts/run-tests finds serial tests by the words mark.serial; not in {hidden}")
     if os.environ.get("CUBICLE_LONG"):
         return
     long_ones = [item for item in items if item.get_closest_marker("long")]
@@ -85,6 +91,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if long_ones:
         config.hook.pytest_deselected(items=long_ones)
         items[:] = [item for item in items if not item.get_closest_marker("long")]
+
+
+def _begins(item: pytest.Item) -> float:
+    """A worker that begins a test of minutes at the end of the run leaves the others idle."""
+    seconds = limits.around(item)
+    return -seconds if seconds >= TAKES_LONG else 0.0
+
+
+@functools.cache
+def _says_serial(path: Path) -> bool:
+    return "mark.serial" in path.read_text()
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -190,7 +207,7 @@ async def fleet(tmp_path: Path) -> AsyncIterator[Fleet]:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    for mark, reason in (("oci", _no_oci), ("docker", _no_docker)):
+    for mark, reason in (("oci", _no_oci), ("docker", _no_docker), ("kubernetes", _no_kubernetes)):
         if item.get_closest_marker(mark) and (missing := reason()):
             absent(missing)
 
@@ -208,6 +225,10 @@ def _no_oci() -> str:
     if not any(shutil.which(name, path=_path()) for name in ("runc", "crun")):
         return "needs runc or crun: make setup"
     return ""
+
+
+def _no_kubernetes() -> str:
+    return "" if os.environ.get("KUBECONFIG") else "needs a cluster: scripts/with-kubernetes pytest …"
 
 
 @functools.cache

@@ -93,7 +93,9 @@ class Stack:
     @property
     def client(self) -> httpx.AsyncClient:
         headers = {"Authorization": f"Bearer {KEY}"}
-        return httpx.AsyncClient(base_url=f"http://127.0.0.1:{self.port}", headers=headers, timeout=60, trust_env=False)
+        return httpx.AsyncClient(
+            base_url=f"http://127.0.0.1:{self.port}", headers=headers, timeout=60, trust_env=False, verify=False
+        )
 
     async def healthy(self, limit: float = 120, logs: list[str] | None = None) -> None:
         deadline = time.monotonic() + limit

@@ -69,13 +69,25 @@ def test_an_image_that_cannot_be_built_ends_the_run_and_shows_why(tmp_path: Path
 
 
 def test_all_parts_run_when_the_images_are_built_and_one_failure_fails_all(tmp_path: Path) -> None:
-    stand_in(tmp_path, "pytest", '#!/bin/sh\necho "part: $*"\n[ "$*" != "-m serial" ]\n')
+    stand_in(tmp_path, "pytest", '#!/bin/sh\necho "part: $*"\n[ "$2" != "serial and not kubernetes" ]\n')
     stand_in(tmp_path, "cubicle", "#!/bin/sh\necho built $3\n")
     environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
     done = subprocess.run([SCRIPT], env=environment, capture_output=True, text=True, timeout=200, check=False)
     assert done.returncode == 1
     assert done.stdout.count("part: ") == 3
+    assert "part: -m serial tests/" in done.stdout, "and does not collect the rest"
     assert all(f"built {variant}\n" in done.stdout for variant in ("slim", "standard", "full"))
+
+
+def test_without_its_first_command_nothing_runs(tmp_path: Path) -> None:
+    stand_in(tmp_path, "pytest", "#!/bin/sh\necho part: $*\n")
+    stand_in(tmp_path, "cubicle", BUILD)
+    environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    gate = f"until [ $(ls {tmp_path} | grep -c build-) = 2 ]; do sleep 0.02; done; echo a gate; exit 3"
+    words = [str(SCRIPT), "sh", "-c", gate]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=200, check=False)
+    assert (done.returncode, done.stdout) == (1, "a gate\n")
+    until(lambda: not any(Path("/proc", pid).exists() for pid in builds(tmp_path)))
 
 
 FRESH = SCRIPT.parent / "with-fresh-state"
@@ -134,3 +146,15 @@ def until(done: Callable[[], bool]) -> None:
     while not done():
         assert time.monotonic() < end
         time.sleep(0.02)
+
+
+def test_the_tests_of_a_cluster_need_no_images_and_one_failure_fails_both_parts(tmp_path: Path) -> None:
+    stand_in(tmp_path, "pytest", '#!/bin/sh\necho "part: $*"\n[ "$1" != -n ]\n')
+    environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    command = [str(SCRIPT), "kubernetes"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 1
+    assert [line for line in done.stdout.splitlines() if line.startswith("part: ")] == [
+        "part: -n 3 --dist worksteal -m kubernetes and not serial",
+        "part: -m kubernetes and serial",
+    ]

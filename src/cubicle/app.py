@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
+from typing import Protocol
 from urllib.parse import urlsplit
 
 import httpx
@@ -15,7 +17,7 @@ from starlette.middleware import Middleware
 from starlette.types import ASGIApp
 
 from cubicle import removal
-from cubicle.agents.mcp_servers import read_servers
+from cubicle.agents.mcp_servers import McpServers, read_servers
 from cubicle.agents.runs import SubAgents
 from cubicle.auditing import Auditing
 from cubicle.browser.frame_store import FrameStore
@@ -24,6 +26,7 @@ from cubicle.chat.access import Access
 from cubicle.chat.activity import Activity
 from cubicle.chat.journal_notes import JournalNotes
 from cubicle.chat.links import Links
+from cubicle.core.chat import Chat
 from cubicle.drivers.factory import make_chat_index, make_driver, make_free_space, make_limits
 from cubicle.fairness.fair_queue import FairQueue
 from cubicle.files.uploads import Uploads
@@ -48,6 +51,7 @@ from cubicle.http_api.file_history import FileHistoryRoutes
 from cubicle.http_api.file_search import SearchRoutes
 from cubicle.http_api.file_views import FileViewRoutes
 from cubicle.http_api.files import FileRoutes
+from cubicle.http_api.forward_check import ForwardCheck
 from cubicle.http_api.gauges import Gauges
 from cubicle.http_api.home import HomeRoutes
 from cubicle.http_api.isolation_health import IsolationHealthRoutes
@@ -91,6 +95,7 @@ from cubicle.mcp_api.endpoint import McpEndpoint
 from cubicle.mcp_api.handlers import Instructions
 from cubicle.mcp_api.ui_cards import UiCards
 from cubicle.mcp_api.unfinished_calls import UnfinishedCalls
+from cubicle.membership import ServiceProcess
 from cubicle.metering import Metering
 from cubicle.outbound import has_sub_agent, make_agent_tokens, make_network, make_sub_agents
 from cubicle.ports.known_ports import KnownPorts
@@ -127,70 +132,70 @@ from cubicle.webhooks.webhooks import Webhooks
 log = logging.getLogger(__name__)
 
 
-def make_journal(settings: Settings) -> Journal:
+def make_journal(settings: Settings, kind: type[Journal] = Journal) -> Journal:
     folder = removal.journal_folder(settings.data_dir)
-    return Journal(folder, limit=int(settings.journal_mb * 2**20), max_age=settings.journal_days * 86400)
+    return kind(folder, limit=int(settings.journal_mb * 2**20), max_age=settings.journal_days * 86400)
 
 
 @asynccontextmanager
-async def running(settings: Settings) -> AsyncIterator[Starlette]:
-    """The whole service, from the first sandbox of the pool to the last open connection."""
-    web = httpx.AsyncClient()
-    access = await Access.open(settings, removal.links_folder(settings.data_dir), web)
+async def running(settings: Settings, process: ServiceProcess | None = None) -> AsyncIterator[Starlette]:
+    """The whole service, from the first sandbox of the pool to the last open connection; or one of its processes."""
+    process = process or ServiceProcess()
+    access = await Access.open(settings, removal.links_folder(settings.data_dir), web := make_web(settings))
     links = access.links
     port_links, port_shares = make_port_links(settings, access.secret, links), await open_port_shares(settings)
     users = SettingsService(web, settings.settings_url, settings.settings_token) if settings.settings_url else None
-    space = make_free_space(settings)
-    driver = make_driver(settings, space)
+    driver = make_driver(settings, space := make_free_space(settings))
     library = SkillCatalogue(None, settings.skills_dir, settings.user_skills_dir, users)
     prompt = make_prompt(settings, library, links, driver, port_links)
     provisioner = Provisioner(library, prompt)
     tokens = UserTokens(users) if users is not None else None
-    own = (base_url(settings), f"http://127.0.0.1:{settings.port}")
-    servers = await asyncio.to_thread(read_servers, settings.mcp_servers_file, own)
+    servers = await asyncio.to_thread(make_servers, settings)
     agent_tokens = make_agent_tokens(settings, access.secret)
-    network = make_network(settings, driver, servers, agent_tokens, tokens)
-    metering = Metering(settings, network, access.ring)
-    notes = JournalNotes(journal := make_journal(settings))
-    auditing = Auditing(settings, access, network, notes)
+    network = make_network(settings, driver, servers, agent_tokens, tokens, process.own, process.others)
+    metering = Metering(settings, network, access.ring, process.own, process.others)
+    notes = JournalNotes(journal := make_journal(settings, process.journal_kind))
+    auditing = Auditing(settings, access, network, notes, process.own)
     calls, known_ports, recorder = UnfinishedCalls(journal), KnownPorts(), make_recorder(settings)
     beside = (metering, agent_tokens, network, StartCommands(known_ports), notes, calls, recorder)
-    fleet = make_fleet(settings, driver, space, provisioner, [part.attached for part in beside], journal)
-    screens, webhooks, startup_check = LiveViews(), make_webhooks(settings), make_startup_check(settings, driver)
+    fleet = make_fleet(settings, driver, space, provisioner, [part.attached for part in beside], journal, process)
+    webhooks = make_webhooks(settings, shared=process.is_shared, delivers=process.leads)
+    screens, startup_check = LiveViews(), make_startup_check(settings, driver, only_looks=not process.is_first)
+    process.read_from(driver, journal, port_shares)
     await claim_image(settings, driver)
     auditing.follow(fleet)
-    told = telling_webhooks(webhooks, fleet, metering.quotas, access.keys)
-    recording = running_recorder(recorder, fleet, screens)
-    async with web, told as sources, auditing.audit, journal, recording, agent_tokens, network, fleet, screens:
+    async with (
+        web, telling_webhooks(webhooks, fleet, metering.quotas, access.keys) as sources, auditing.audit, journal,
+        running_recorder(recorder, fleet, screens), agent_tokens, network, fleet, screens,
+    ):  # fmt: skip
         await check_isolation(startup_check, sources)
-        await collect_images(settings, driver)
+        if process.is_first:
+            await collect_images(settings, driver)
         activity, workplace = Activity(journal), Workspace(fleet, provisioner, tokens)
         agents = make_sub_agents(settings, workplace, servers, agent_tokens, journal)
         built = Registry.build(
             workplace, settings, agents, activity, PortNotes(port_links, known_ports), journal, screens.hand_backs
         )
         registry = auditing.tools(metering.tools(built))
-        uploads, home = Uploads(fleet, journal), HomeRoutes.build(settings, access.ring, fleet, registry, recorder)
-        keepers = (
-            activity, prompt, agent_tokens, network, uploads, port_shares, port_links, links.store, notes, tokens,
-            screens.hand_backs, known_ports, home, recorder,
+        home = HomeRoutes.build(settings, access.ring, fleet, registry, recorder)
+        uploads, queue = Uploads(fleet, journal), FairQueue()
+        forget_removed(
+            fleet, activity, prompt, agent_tokens, network, uploads, port_shares, port_links, links.store, notes,
+            tokens, screens.hand_backs, known_ports, home, recorder,
         )  # fmt: skip
-        for forget in (*(keeper.forget for keeper in keepers if keeper is not None), forget_user):
-            fleet.on_removed(forget)
-        queue = FairQueue()
         endpoint = McpEndpoint(
             registry, uploads, instructions_by(prompt), settings, access.authentication, queue, calls, access.secret,
-            access.watch, home.clients, UiCards(links, fleet, port_links, CARD),
+            access.watch, process.forwarder, home.clients, UiCards(links, fleet, port_links, CARD),
         )  # fmt: skip
         pages = await asyncio.to_thread(make_pages, settings, links, fleet, port_links)
         parts = Parts(
             settings, access, links, queue, library, prompt, provisioner, space, startup_check,
             fleet, screens, activity, agents, registry, uploads, endpoint, pages, port_links, port_shares, notes,
-            metering, auditing, webhooks, known_ports, home, recorder.store,
+            metering, auditing, webhooks, process, known_ports, home, recorder.store,
         )  # fmt: skip
-        checking = checking_isolation(startup_check, fleet, sources)
         async with (
-            access.running(), metering.running(fleet), endpoint.running(), agents or nullcontext(), checking, home,
+            access.running(), metering.running(fleet), endpoint.running(), agents or nullcontext(),
+            checking_isolation(startup_check, fleet, sources), process.running(fleet), home,
         ):  # fmt: skip
             yield make_app(parts)
 
@@ -222,6 +227,7 @@ class Parts:
     metering: Metering
     auditing: Auditing
     webhooks: Webhooks
+    process: ServiceProcess
     known_ports: KnownPorts
     home: HomeRoutes
     frames: FrameStore
@@ -233,11 +239,12 @@ def make_app(parts: Parts) -> Starlette:
     access, ask_for_key = parts.access, asking_for_key(parts.pages)
     port_routes = PortRoutes(parts.fleet, parts.port_links, parts.port_shares, parts.known_ports)
     gauges = Gauges(parts.metering.metrics, parts.fleet, parts.queue, parts.space, parts.auditing.audit, parts.webhooks)
-    overview = OverviewRoutes(make_sources(parts, gauges))
+    overview, metrics = OverviewRoutes(make_sources(parts, gauges)), MetricsRoutes(gauges, parts.process.other_metrics)
     file_views = FileViewRoutes(parts.fleet)
     visits = EndedVisits(make_ports(parts))
 
-    drain = Drain(settings.drain_seconds, parts.endpoint.drain)
+    forwarder = parts.process.forwarder
+    drain = Drain(settings.drain_seconds, parts.endpoint.drain, refuses=forwarder is None)
 
     def end_streams() -> None:
         """End what goes on by itself; a server calls it before it waits for its connections."""
@@ -250,11 +257,7 @@ def make_app(parts: Parts) -> Starlette:
 
     app = Starlette(
         routes=table.bind(
-            **make_routes(parts, table),
-            ports=port_routes,
-            overview=overview,
-            file_views=file_views,
-            metrics=MetricsRoutes(gauges),
+            **make_routes(parts, table), ports=port_routes, overview=overview, file_views=file_views, metrics=metrics
         ),
         middleware=[
             Middleware(RequestMetrics, parts.metering.metrics),
@@ -268,14 +271,41 @@ def make_app(parts: Parts) -> Starlette:
             Middleware(Cors, table, settings.cors_origins, locked=bool(access.ring), hosts=settings.known_hosts),
             Middleware(OriginCheck, [base_url(settings)], table),
             Middleware(AccessCheck, access.authentication, table, ask_for_key, settings.single_user_mode, access.watch),
+            *([Middleware(ForwardCheck, forwarder, table, parts.links)] if forwarder is not None else []),
             Middleware(AuditRequired, parts.auditing.audit),
             Middleware(QuotaCheck, parts.metering.quotas, table),
         ],
         exception_handlers=HANDLERS,
     )
-    app.state.end_streams, app.state.drain = end_streams, drain.run
+    app.state.end_streams = end_streams
+    app.state.drain = parts.process.draining(drain.run, parts.fleet)
+    app.state.member_side = parts.process.member_side(app, parts.fleet, metrics.own)
     app.state.fair_queue = parts.queue  # connections work on what they read in it
     return app
+
+
+def make_web(settings: Settings) -> httpx.AsyncClient:
+    """For the settings service and issuers. Reading all authorities takes long; without those two it trusts nobody."""
+    calls = bool(settings.settings_url or settings.oauth_issuers)
+    return httpx.AsyncClient(verify=httpx.create_ssl_context() if calls else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+
+
+def make_servers(settings: Settings) -> McpServers:
+    """Those of MCP_SERVERS_FILE. Blocks."""
+    own = (base_url(settings), f"http://127.0.0.1:{settings.port}")
+    return read_servers(settings.mcp_servers_file, own)
+
+
+class Keeper(Protocol):
+    """Knows something of chats."""
+
+    def forget(self, chat: Chat) -> Awaitable[None] | None: ...
+
+
+def forget_removed(fleet: Fleet, *keepers: Keeper | None) -> None:
+    """Have all of them forget what they know of a chat that is removed."""
+    for forget in (*(keeper.forget for keeper in keepers if keeper is not None), forget_user):
+        fleet.on_removed(forget)
 
 
 def make_port_links(settings: Settings, secret: bytes, links: Links) -> PortLinks:
@@ -287,7 +317,10 @@ def make_port_links(settings: Settings, secret: bytes, links: Links) -> PortLink
 def make_ports(parts: Parts) -> ASGIApp:
     settings, links, shares = parts.settings, parts.port_links, parts.port_shares
     used = parts.auditing.port_link_used
-    return make_port_app(settings, parts.fleet, links, shares, parts.access.ring, parts.queue, base_url(settings), used)
+    return make_port_app(
+        settings, parts.fleet, links, shares, parts.access.ring, parts.queue, base_url(settings), used,
+        parts.process.forwarder,
+    )  # fmt: skip
 
 
 def make_sources(parts: Parts, gauges: Gauges) -> Sources:
@@ -363,19 +396,21 @@ def make_fleet(
     provisioner: Provisioner,
     sandbox_services: Sequence[SandboxService],
     journal: Journal,
+    process: ServiceProcess,
 ) -> Fleet:
     return Fleet(
         driver,
         make_chat_index(settings),
-        pool_size=settings.pool_size,
+        pool_size=-(-settings.pool_size // process.part.slots),
         idle_after=settings.container_max_age_hours * 3600,
         remove_after=settings.data_max_age_days * 86400,
         trash_after=settings.trash_days * 86400,
-        clock_file=settings.data_dir / "clock.json",
+        clock_file=process.own(settings.data_dir / "clock.json"),
         furnish=provisioner.dress,
         sandbox_services=sandbox_services,
         space=space,
         journal=journal,
+        sharing=process,
     )
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
 from cubicle import removal
 from cubicle.audit.audit import Audit
 from cubicle.chat.access import Access
@@ -25,9 +28,17 @@ _MAX_REASON = 200
 class Auditing:
     """Give `tools` the tools, and `audit` to the middleware."""
 
-    def __init__(self, settings: Settings, access: Access, network: NetworkWorker, notes: JournalNotes) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        access: Access,
+        network: NetworkWorker,
+        notes: JournalNotes,
+        own: Callable[[Path], Path] = lambda path: path,
+    ) -> None:
+        """`own`: where one of several processes has a log of its own."""
         self.audit = Audit(
-            removal.audit_folder(settings.data_dir),
+            own(removal.audit_folder(settings.data_dir)),
             access.secret,
             mode=settings.audit,
             limit=settings.audit_mb << 20,

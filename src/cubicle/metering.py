@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, nullcontext
+from pathlib import Path
 
 from cubicle import removal
 from cubicle.core.keys import KeyRing
@@ -25,15 +26,23 @@ from cubicle.worker.network import NetworkWorker
 class Metering:
     """The metrics, traces and quotas of one service, and what feeds them."""
 
-    def __init__(self, settings: Settings, network: NetworkWorker, keys: KeyRing | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        network: NetworkWorker,
+        keys: KeyRing | None = None,
+        own: Callable[[Path], Path] = lambda path: path,
+        others: Callable[[Path], Sequence[Path]] = lambda path: (),
+    ) -> None:
+        """`own`: where one of several processes keeps what each keeps for itself; `others`: where the others do."""
         self.metrics = Metrics(tenants=settings.metrics_tenants)
-        self._file = RecentFile(self.metrics.recent, removal.metrics_folder(settings.data_dir))
+        self._file = RecentFile(self.metrics.recent, own(removal.metrics_folder(settings.data_dir)))
         self._collector = settings.otel_exporter_otlp_endpoint
         self.lag = LoopLag(self.metrics.loop_lag.observe)
         self.attached = RoundTrips(self.metrics.round_trip.observe).attached
         """For the fleet."""
         network.egress.listen(counted_by(self.metrics))
-        self.quotas = Quotas(settings, self.metrics, self.lag, network.egress, keys)
+        self.quotas = Quotas(settings, self.metrics, self.lag, network.egress, keys, own, others)
         network.egress.listen(self.quotas.take)
         network.budgets.user_of = self.quotas.user_of
         self.budgets = network.budgets

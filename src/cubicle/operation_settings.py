@@ -24,6 +24,41 @@ class AuditMode(StrEnum):
 class OperationSettings(BaseSettings):
     """One field per setting, as in cubicle.settings."""
 
+    workers: int = Field(
+        1,
+        ge=1,
+        le=64,
+        description="Processes that serve, each with its own part of the chats (docs/replicas.md). More than one: for "
+        "hosts with many cores.",
+    )
+    worker_hang_seconds: float = Field(
+        30,
+        ge=0,
+        le=3600,
+        description="With several WORKERS: one whose event loop stands still for so long is killed, and the others "
+        "take over its chats; 0: never.",
+    )
+    replicas: int = Field(
+        1, ge=1, le=64, description="Kubernetes: replicas of the service that share DATA_DIR (docs/replicas.md)."
+    )
+    member_slot: int = Field(
+        0,
+        ge=0,
+        le=64,
+        description="Kubernetes: number of this replica, from 1; 0: from the number at the end of its host name, as a "
+        "StatefulSet has it.",
+    )
+    member_host: str = Field(
+        "", description="Kubernetes: address at which other replicas reach this one; empty: that of its host name."
+    )
+    member_port: int = Field(
+        8082, ge=0, le=65535, description="Kubernetes: port at which other replicas reach this one."
+    )
+    member_secret_file: Path | None = Field(
+        None,
+        description="Kubernetes: file with the secret by which replicas know each other, the same for all; of several "
+        "lines the first one signs. At least 16 characters.",
+    )
     resume_seconds: float = Field(
         60, ge=0, le=3600, description="Seconds that a call goes on after its client, which can resume, was cut off."
     )
@@ -153,7 +188,7 @@ class OperationSettings(BaseSettings):
         "Empty: nobody is.",
     )
 
-    @field_validator("webhooks_file", mode="before")
+    @field_validator("webhooks_file", "member_secret_file", mode="before")
     @classmethod
     def _no_file(cls, value: Any) -> Any:
         return value or None

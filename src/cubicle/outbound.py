@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
 from cubicle import removal
 from cubicle.agents.adapters.registry import chosen
 from cubicle.agents.agent_token import signing_key
@@ -21,18 +24,26 @@ from cubicle.settings import Settings
 from cubicle.worker.network import NetworkWorker
 from cubicle.worker.setup import Setup
 
+OwnPath = Callable[[Path], Path]
+"""Where one of several processes keeps what each keeps for itself."""
+OtherPaths = Callable[[Path], Sequence[Path]]
+"""Where the others do."""
 _END_SECONDS = 60.0
 """A run that was told to end at its time limit has ended after this."""
 
 
-def make_budgets(settings: Settings) -> BudgetStore:
+def make_budgets(
+    settings: Settings, own: OwnPath = lambda path: path, others: OtherPaths = lambda path: ()
+) -> BudgetStore:
+    tenants, users = removal.tenant_budgets_folder(settings.data_dir), removal.user_budgets_folder(settings.data_dir)
     return BudgetStore(
         removal.budgets_folder(settings.data_dir),
         Budget.of(settings),
-        removal.tenant_budgets_folder(settings.data_dir),
+        own(tenants),
         Budget.of_tenant(settings),
-        removal.user_budgets_folder(settings.data_dir),
+        own(users),
         Budget.of_user(settings),
+        (others(tenants), others(users)),
     )
 
 
@@ -42,6 +53,8 @@ def make_network(
     servers: McpServers,
     agent_tokens: LiveTokens,
     tokens: UserTokens | None = None,
+    own: OwnPath = lambda path: path,
+    others: OtherPaths = lambda path: (),
 ) -> NetworkWorker:
     """The egress proxy and the agents' gateway, in a process of their own."""
     policy = Policy(
@@ -59,7 +72,7 @@ def make_network(
     )
     return NetworkWorker(
         setup,
-        budgets=make_budgets(settings),
+        budgets=make_budgets(settings, own, others),
         tokens=agent_tokens,
         additions=tokens.rules if tokens is not None else None,
         transparent=lambda: driver.capabilities.transparent_proxy,

@@ -15,6 +15,7 @@ from dotenv.parser import parse_stream
 from pydantic import Field, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import DotEnvSettingsSource, NoDecode, SettingsConfigDict
 
+from cubicle.core.bad_settings import BadSettings as BadSettings
 from cubicle.core.chat_isolation import Isolation
 from cubicle.core.hosts import names_of_this_machine
 from cubicle.core.identity import LinkAccess
@@ -22,15 +23,14 @@ from cubicle.core.network import NetworkMode
 from cubicle.core.port_names import LOCAL_DOMAIN, is_domain
 from cubicle.oauth_settings import OAuthSettings
 from cubicle.operation_settings import OperationSettings
-
-
-class BadSettings(Exception):
-    """A setting has a value that cannot be used; the message names it."""
+from cubicle.settings_docker import DockerSettings
+from cubicle.settings_kubernetes import KubernetesSettings
 
 
 class DriverName(StrEnum):
     OCI = "oci"
     DOCKER = "docker"
+    KUBERNETES = "kubernetes"
     MEMORY = "memory"
 
 
@@ -55,7 +55,7 @@ def _state_dir(name: str) -> Path:
     return Path("/var/lib/cubicle") / name
 
 
-class Settings(OAuthSettings, OperationSettings):
+class Settings(OAuthSettings, OperationSettings, DockerSettings, KubernetesSettings):
     """One field per setting; the description of each is its line in docs/settings.md."""
 
     model_config = SettingsConfigDict(env_file=".env", env_file_encoding="utf-8", extra="ignore", frozen=True)
@@ -80,23 +80,9 @@ class Settings(OAuthSettings, OperationSettings):
 
     driver: DriverName = Field(
         DriverName.OCI,
-        description="Where sandboxes live: oci (embedded), docker, memory (no isolation, for tests).",
+        description="Where sandboxes live: oci (embedded), docker, kubernetes, memory (no isolation, for tests).",
     )
     oci_runtime: str = Field("", description="runc, crun, runsc or a path; empty: the first that works on this host.")
-    docker_host: str = Field(
-        "unix:///var/run/docker.sock",
-        description="Where the Docker engine (or Podman's socket) listens: unix://, tcp:// or ssh://.",
-    )
-    docker_cert_path: Path | None = Field(
-        None, description="Folder with ca.pem, cert.pem and key.pem, for a Docker engine behind TLS (tcp://)."
-    )
-    docker_runtime: str = Field(
-        "",
-        description="Runtime that the Docker engine uses for sandboxes (runsc, kata, …); empty: its default.",
-    )
-    docker_read_only: bool = Field(
-        False, description="Docker: the root file system of a sandbox is read-only; home and outputs are volumes."
-    )
     sandbox_image: str = Field(
         "standard", description="Image variant (slim, standard, full) or the name of a built image."
     )
@@ -321,7 +307,6 @@ class Settings(OAuthSettings, OperationSettings):
 
     @field_validator(
         "api_keys_file",
-        "docker_cert_path",
         "egress_rules_file",
         "skills_dir",
         "user_skills_dir",

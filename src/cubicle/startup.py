@@ -35,14 +35,16 @@ log = logging.getLogger(__name__)
 _RETRY_SECONDS = 2.0
 
 
-def make_startup_check(settings: Settings, driver: Driver, *, exhaust: bool = False) -> StartupCheck:
-    """Tries the isolation of a driver that is open."""
+def make_startup_check(
+    settings: Settings, driver: Driver, *, exhaust: bool = False, only_looks: bool = False
+) -> StartupCheck:
+    """Tries the isolation of a driver that is open. `only_looks`: another process of the service does."""
 
     async def prove() -> Report:
         host = await driver.host()
         return await runner.prove(driver, make_limits(settings), kernel=host.kernel, here=host.here, exhaust=exhaust)
 
-    return StartupCheck(settings, prove, isolates=driver.capabilities.isolates)
+    return StartupCheck(settings, prove, isolates=driver.capabilities.isolates, only_looks=only_looks)
 
 
 @asynccontextmanager
@@ -98,8 +100,9 @@ async def running_recorder(recorder: FrameRecorder, fleet: Fleet, screens: LiveV
         yield
 
 
-def make_webhooks(settings: Settings) -> Webhooks:
-    return Webhooks(removal.webhooks_folder(settings.data_dir), settings.webhooks_file)
+def make_webhooks(settings: Settings, *, shared: bool = False, delivers: bool = True) -> Webhooks:
+    folder = removal.webhooks_folder(settings.data_dir)
+    return Webhooks(folder, settings.webhooks_file, shared=shared, delivers=delivers)
 
 
 @asynccontextmanager

@@ -11,6 +11,7 @@ import contextlib
 import os
 import re
 import stat
+import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,7 +73,7 @@ class Search:
         roots += [Path(f"/proc/{guest}/root{target}") for target in _in_memory(guest)]
         for root in roots:
             found |= set(self._tree(root))
-        os.sync()
+        subprocess.run(["sync", "--file-system", str(roots[0])], check=True, timeout=60)
         image = home.path / "disk.img"
         if image.exists():
             found |= set(self._image(image))

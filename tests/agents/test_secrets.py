@@ -117,7 +117,7 @@ async def service(
     async with (
         vault() as vault_url,
         serve(users) as users_url,
-        httpx.AsyncClient(timeout=60, trust_env=False) as web,
+        httpx.AsyncClient(timeout=60, trust_env=False, verify=False) as web,
         emptied(folder / "data"),
     ):
         tokens = UserTokens(SettingsService(web, users_url, SETTINGS_TOKEN))

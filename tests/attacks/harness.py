@@ -258,7 +258,7 @@ async def ground(
 
 async def _up(process: subprocess.Popen[bytes], port: int, folder: Path) -> None:
     ends = time.monotonic() + 60
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60, trust_env=False) as web:
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60, trust_env=False, verify=False) as web:
         while True:
             assert process.poll() is None, (folder / "service.log").read_text()[-3000:]
             try:

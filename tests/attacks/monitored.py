@@ -70,8 +70,8 @@ def install(path: str) -> None:
     running: Any = cubicle.app.running
 
     @asynccontextmanager
-    async def watched(settings: Any) -> AsyncIterator[Starlette]:
-        async with running(settings) as app:
+    async def watched(settings: Any, process: Any = None) -> AsyncIterator[Starlette]:
+        async with running(settings, process) as app:
             task = asyncio.create_task(watch(path))
             yield app
             task.cancel()

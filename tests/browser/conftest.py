@@ -39,7 +39,7 @@ async def strict(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
 
 @pytest.fixture(scope="module")
 async def http(service: ground.Service) -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(base_url=service.base, timeout=60, trust_env=False) as client:
+    async with httpx.AsyncClient(base_url=service.base, timeout=60, trust_env=False, verify=False) as client:
         yield client
 
 

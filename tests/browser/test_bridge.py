@@ -29,7 +29,10 @@ def strictly(limits: ProxyLimits, **options: Any) -> pytest.MarkDecorator:
 
 
 async def start(service: Service) -> None:
-    async with service.machine("c"), httpx.AsyncClient(base_url=service.base, timeout=60, trust_env=False) as http:
+    async with (
+        service.machine("c"),
+        httpx.AsyncClient(base_url=service.base, timeout=60, trust_env=False, verify=False) as http,
+    ):
         assert (await http.post("/terminal/c/start-ttyd")).status_code == 200
 
 

@@ -109,7 +109,9 @@ async def test_nothing_that_a_viewer_sends_gets_to_the_browser(service: ground.S
             {"type": "paste", "text": "x"},
         ):
             assert (await refusal(service, sent))["reason"] == "view-only"
-        async with httpx.AsyncClient(base_url=service.base, timeout=60, trust_env=False, headers=VIEWER) as http:
+        async with httpx.AsyncClient(
+            base_url=service.base, timeout=60, trust_env=False, verify=False, headers=VIEWER
+        ) as http:
             for method, path in (
                 ("PUT", "/browser/c/json/new?about:blank"),
                 ("GET", "/browser/c/json/list"),

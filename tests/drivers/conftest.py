@@ -15,6 +15,7 @@ from cubicle.sandbox.driver import Driver
 from cubicle.sandbox.warm_pool import connect, new_name
 from tests.drivers.makers import MAKERS, Maker
 from tests.support.emptying import leave
+from tests.support.small_cluster import Running
 
 # Whoever is killed may take its time to die, and would be seen by the next test.
 _CLEAN = """
@@ -22,6 +23,10 @@ others() { for each in /proc/[0-9]*; do [ -O $each ] && [ $each != /proc/$$ ] &&
 kill -KILL -1; while others && [ $SECONDS -lt 30 ]; do :; done
 chmod -Rf u+rwX ~/*; rm -rf ~/* /tmp/* /mnt/user-data/outputs/*
 """
+
+
+def pytest_sessionfinish() -> None:
+    Running.stop_all()
 
 
 @pytest.fixture(params=MAKERS)

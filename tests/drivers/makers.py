@@ -19,6 +19,7 @@ from cubicle.machine.errors import Unusable
 from cubicle.sandbox.driver import Driver
 from cubicle.settings import load
 from tests.conftest import absent
+from tests.drivers.kubernetes import cluster
 
 Maker = Callable[[], Driver]
 
@@ -77,6 +78,14 @@ def podman(folder: Path) -> Maker:
     return lambda: DockerDriver(folder / "data", store, base.digest, address=address)
 
 
+def kubernetes(folder: Path) -> Maker:
+    return cluster.make(folder)
+
+
+def small_cluster(folder: Path) -> Maker:
+    return cluster.make_small(folder)
+
+
 MAKERS = [
     pytest.param(memory, id="memory"),
     pytest.param(oci("runc"), id="oci-runc", marks=pytest.mark.oci),
@@ -84,4 +93,9 @@ MAKERS = [
     pytest.param(docker(""), id="docker-runc", marks=pytest.mark.docker),
     pytest.param(docker("runsc"), id="docker-runsc", marks=pytest.mark.docker),
     pytest.param(podman, id="podman", marks=pytest.mark.real),
+    pytest.param(small_cluster, id="small-cluster"),
+    pytest.param(kubernetes, id="kubernetes", marks=pytest.mark.kubernetes),
 ]
+
+ISOLATING = [maker for maker in MAKERS if maker.id not in ("memory", "small-cluster")]
+"""Those whose sandboxes are isolated."""

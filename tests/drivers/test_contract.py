@@ -51,7 +51,7 @@ async def test_a_driver_can_do_what_its_capabilities_say(driver: Driver) -> None
     assert (await machine.hello()).hands == can.fd_passing
     machine.close()
     host = await driver.host()
-    assert host.kernel
+    assert host.kernel or can.remote
     assert not (can.remote and host.here)
 
 
@@ -202,6 +202,8 @@ async def test_a_killed_guest_is_seen_and_can_be_started_anew(driver: Driver) ->
 async def test_a_stopped_guest_runs_on_when_it_is_resumed(driver: Driver) -> None:
     name = new_name()
     assert not await driver.resume(name)
+    if not driver.capabilities.resumes:
+        return
     await driver.start(name, None)
     machine = await connect(driver, name)
     assert not await driver.resume(name)

@@ -40,3 +40,19 @@ async def test_a_start_that_is_cancelled_leaves_nothing_that_cannot_be_found(
     finally:
         gate.set()
         await leave(driver)
+
+
+async def test_what_another_driver_is_making_is_left_alone(tmp_path: Path) -> None:
+    """Several processes share the sandboxes; only one that is alone takes something half-made for left over."""
+    first, second = MemoryDriver(tmp_path), MemoryDriver(tmp_path)
+    await first.open()
+    half_made = tmp_path / "memory" / "one.new"
+    half_made.mkdir()
+    await second.open()
+    assert half_made.exists()
+    assert await second.list() == []
+    await second.close()
+    await first.close()
+    await first.open()
+    assert not half_made.exists()
+    await first.close()

@@ -356,7 +356,10 @@ async def test_nothing_is_left_of_a_chat_that_was_removed(tmp_path: Path) -> Non
     """Neither in memory nor on disk: budget, egress allowance and activity."""
     chat, data = Chat("removed"), tmp_path / "data"
     records = [data / "agents" / chat.digest, data / "egress" / "allowances" / chat.digest]
-    async with other_service(data) as url, httpx.AsyncClient(base_url=url, timeout=60, trust_env=False) as client:
+    async with (
+        other_service(data) as url,
+        httpx.AsyncClient(base_url=url, timeout=60, trust_env=False, verify=False) as client,
+    ):
         call = {"name": "bash_tool", "arguments": {"command": "true", "description": "x"}}
         body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}
         accept = {"Accept": "application/json, text/event-stream", "X-Chat-Id": chat.id, "X-User-Email": "a@b.example"}

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
+import hashlib
 import io
+import json
 import os
 import tarfile
 from pathlib import Path
@@ -11,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from cubicle.cli.image import image
-from cubicle.images import builder, export
+from cubicle.images import builder, export, oci_layout
 from cubicle.images.store import BuiltImage, ImageStore, Manifest, Variant
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
@@ -60,6 +63,32 @@ def test_the_tar_has_every_file_once_with_its_owner_counted_from_zero(base: Buil
         assert entries["usr/bin/twin"].islnk()
         assert entries["home/assistant"].uid == 1000
         assert {entry.uid for name, entry in entries.items() if name != "home/assistant"} == {0}
+
+
+def test_the_oci_layout_names_each_part_by_its_digest(base: BuiltImage) -> None:
+    output = io.BytesIO()
+    digest = oci_layout.write_layout(base, output, "registry.test/sandbox:1")
+    output.seek(0)
+    with tarfile.open(fileobj=output) as tar:
+        parts = {entry.name: tar.extractfile(entry).read() for entry in tar}  # type: ignore[union-attr]
+    blobs = {name.rpartition("/")[2]: content for name, content in parts.items() if name.startswith("blobs/sha256/")}
+    assert all(hashlib.sha256(content).hexdigest() == name for name, content in blobs.items())
+    assert json.loads(parts["oci-layout"]) == {"imageLayoutVersion": "1.0.0"}
+    (named,) = json.loads(parts["index.json"])["manifests"]
+    assert named["digest"] == digest
+    assert named["annotations"]["io.containerd.image.name"] == "registry.test/sandbox:1"
+    manifest = json.loads(blobs[digest.removeprefix("sha256:")])
+    (layer,) = manifest["layers"]
+    packed, config = (blobs[one["digest"].removeprefix("sha256:")] for one in (layer, manifest["config"]))
+    assert len(packed) == layer["size"]
+    told = json.loads(config)
+    assert told["architecture"] == "arm64"
+    assert told["rootfs"]["diff_ids"] == [f"sha256:{hashlib.sha256(gzip.decompress(packed)).hexdigest()}"]
+    assert told["config"]["Env"] == ["LANG=C.UTF-8"]
+    with tarfile.open(fileobj=io.BytesIO(packed)) as tar:
+        assert len(tar.getnames()) == 11
+    again = io.BytesIO()
+    assert oci_layout.write_layout(base, again, "registry.test/sandbox:1") == digest
 
 
 def test_two_exports_are_the_same_bytes(base: BuiltImage) -> None:

@@ -80,7 +80,7 @@ async def site(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
     async with (
         running(chosen) as app,
         serve(app) as url,
-        httpx.AsyncClient(base_url=url, timeout=60, trust_env=False) as client,
+        httpx.AsyncClient(base_url=url, timeout=60, trust_env=False, verify=False) as client,
     ):
         yield Site(url, client)
     await empty(make_driver(chosen))

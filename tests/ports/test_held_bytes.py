@@ -16,7 +16,7 @@ import pytest
 
 from tests.ports.conftest import CHAT, Ground
 
-pytestmark = [pytest.mark.anyio, pytest.mark.serial]
+pytestmark = pytest.mark.anyio
 
 MB = 1 << 20
 COUNT = 12
@@ -24,7 +24,8 @@ MANY = 16
 """So many frames of 16 MB are four times what a chat may hold."""
 FRAME = 16 * MB
 LONG = 60 * MB
-QUIET_SECONDS = 2.0
+QUIET_SECONDS = 4.0
+"""Without a byte taken: a busy machine takes none for a second or two."""
 MAX_GROWTH = COUNT * MB + 8 * MB
 """For each connection the buffers of both directions, and what the interpreter takes besides."""
 MAX_HELD = 64 * MB + MANY * MB + 3 * FRAME
@@ -139,7 +140,7 @@ async def test_frames_that_a_visitor_does_not_read_are_held_within_it_too(ground
         sizes = [before]
         async with asyncio.timeout(60):
             while len(sizes) < 3 or sizes[-1] > sizes[-2] + MB:
-                await asyncio.sleep(1)
+                await asyncio.sleep(QUIET_SECONDS / 2)
                 sizes.append(resident(ground.service.pid))
         assert max(sizes) - before < MAX_HELD
     finally:

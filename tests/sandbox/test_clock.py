@@ -229,3 +229,15 @@ def test_the_clocks_of_this_machine(path: Path) -> None:
     assert Clock().boot()
     assert 0 <= clock.now() < 60
     assert ServiceClock(path).now() >= 0
+
+
+def test_what_several_processes_kept_is_read_as_one(machine: Machine, tmp_path: Path) -> None:
+    """Each has a file of its own: the furthest reading counts, and the latest use of each chat."""
+    one, two = machine.service(tmp_path / "clock.json"), machine.service(tmp_path / "clock-2.json")
+    one.save({"a": 1.0, "b": 5.0})
+    machine.run(two, HOUR)
+    two.save({"b": 3.0, "c": 7.0})
+    for name in ("clock.json", "clock-2.json", "clock-3.json"):
+        again = machine.service(tmp_path / name)
+        assert again.now() == two.now()
+        assert dict(again.uses) == {"a": 1.0, "b": 5.0, "c": 7.0}

@@ -58,7 +58,10 @@ def wait_until_ready(bare: BareRoot, port: int, process: subprocess.Popen[str]) 
     deadline = time.monotonic() + READY_SECONDS
     while True:
         try:
-            if httpx.get(f"http://127.0.0.1:{port}/health", trust_env=False, timeout=10).status_code == 200:
+            if (
+                httpx.get(f"http://127.0.0.1:{port}/health", trust_env=False, verify=False, timeout=10).status_code
+                == 200
+            ):
                 return
         except httpx.HTTPError:
             pass
@@ -72,6 +75,8 @@ def call_bash(port: int, command: str) -> str:
     arguments = {"command": command, "description": "first call"}
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "bash_tool", "arguments": arguments}}
     headers = {"Accept": ACCEPT, "X-Chat-Id": "first"}
-    answer = httpx.post(f"http://127.0.0.1:{port}/mcp", json=body, headers=headers, trust_env=False, timeout=120)
+    answer = httpx.post(
+        f"http://127.0.0.1:{port}/mcp", json=body, headers=headers, trust_env=False, verify=False, timeout=120
+    )
     assert answer.status_code == 200, answer.text
     return json.dumps(answer.text)

@@ -88,7 +88,10 @@ class Installed:
         deadline = time.monotonic() + 150
         while True:
             with contextlib.suppress(httpx.TransportError):
-                if httpx.get(f"http://127.0.0.1:{port}/health", trust_env=False, timeout=10).status_code == 200:
+                if (
+                    httpx.get(f"http://127.0.0.1:{port}/health", trust_env=False, verify=False, timeout=10).status_code
+                    == 200
+                ):
                     return
             said = (self.folder / "serve.log").read_text()
             assert process.poll() is None, said
@@ -149,7 +152,7 @@ def test_it_finds_the_images_that_a_checkout_built(installed: Installed) -> None
 def test_the_pages_are_there_and_a_tool_call_is_answered(installed: Installed) -> None:
     with installed.serving(DRIVER="memory") as port:
         assert "first words" in call_bash(port, "echo first words")
-        page = httpx.get(f"http://127.0.0.1:{port}/preview/first/", trust_env=False, timeout=60)
+        page = httpx.get(f"http://127.0.0.1:{port}/preview/first/", trust_env=False, verify=False, timeout=60)
         assert page.status_code == 200, page.text
         assert "<script" in page.text
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from cubicle.machine.errors import SandboxError
 from cubicle.sandbox.driver import Driver
 
@@ -15,11 +17,17 @@ async def empty(driver: Driver) -> None:
 async def leave(driver: Driver) -> None:
     """Remove every sandbox, those in the trash too, and close; one that cannot be removed does not keep the others, and is told at the end."""
     failed: list[Exception] = []
-    for name in [seen.name for seen in (*await driver.list(), *await driver.discarded())]:  # type: ignore[attr-defined]
-        try:
-            await driver.delete(name)
-        except (SandboxError, OSError) as error:
-            failed.append(error)
+    few = asyncio.Semaphore(4)
+
+    async def delete(name: str) -> None:
+        async with few:
+            try:
+                await driver.delete(name)
+            except (SandboxError, OSError) as error:
+                failed.append(error)
+
+    names = [seen.name for seen in (*await driver.list(), *await driver.discarded())]  # type: ignore[attr-defined]
+    await asyncio.gather(*map(delete, names))
     await driver.close()
     if failed:
         raise ExceptionGroup("sandboxes that could not be removed", failed)

@@ -23,12 +23,13 @@ def limit(item: pytest.Item) -> None:
         return
     if hasattr(item.obj, "hypothesis"):
         return  # each of its examples is a call of its own
-    seconds = _around(item) - _BEFORE
+    seconds = around(item) - _BEFORE
     if seconds > 0:
         item.obj = _limited(item.obj, seconds)
 
 
-def _around(item: pytest.Item) -> float:
+def around(item: pytest.Item) -> float:
+    """Seconds that pytest gives the test; 0: as many as it wants."""
     marker = item.get_closest_marker("timeout")
     if marker is not None:
         return float(marker.args[0] if marker.args else marker.kwargs.get("timeout", 0))

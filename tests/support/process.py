@@ -36,7 +36,9 @@ class ServiceProcess:
         """What the service is started by: `nsenter`, say."""
         self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
-        self.client = httpx.AsyncClient(base_url=f"http://127.0.0.1:{self.port}", timeout=90, trust_env=False)
+        self.client = httpx.AsyncClient(
+            base_url=f"http://127.0.0.1:{self.port}", timeout=90, trust_env=False, verify=False
+        )
 
     @property
     def pid(self) -> int:

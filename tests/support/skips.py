@@ -17,6 +17,7 @@ KERNEL_FEATURES = {
     r"there is one processor only": "nothing to share out with one processor",
     r"this kernel has no (btrfs|xfs) with quotas": "a file system with quotas that a test mounts",
     r"disks are limited by quota here": "project quotas stand in for disk images where DATA_DIR's file system has them",
+    r"this kind of machine has no package of Helm": "Helm comes in a package for x86_64 alone",
     r"the engine's storage limits disks itself": "the same for Docker's storage",
 }
 """The beginning of each reason that is allowed, and what it is about."""

@@ -66,9 +66,9 @@ async def prepare(settings: Settings, deed: str) -> None:
     """What is there before the deed: a neighbour, and the subject where the deed wants one; all down or up as it needs."""
     async with fleet_of(settings) as fleet:
         await fleet.remove(SUBJECT, now=True)
-        await bash(fleet, NEIGHBOUR, "echo kept > ~/kept; sync")
+        await bash(fleet, NEIGHBOUR, "echo kept > ~/kept; sync ~/kept")
         if deed in ("wake", "delete", "discard", "stop"):
-            await bash(fleet, SUBJECT, "echo mine > ~/mine; sync")
+            await bash(fleet, SUBJECT, "echo mine > ~/mine; sync ~/mine")
         if deed == "wake":
             await fleet.stop(SUBJECT)
     if deed == "bind":
@@ -90,7 +90,7 @@ async def do(settings: Settings, deed: str, points: Points) -> None:
             case "stop":
                 await fleet.stop(SUBJECT)
             case _:
-                await bash(fleet, SUBJECT, "echo mine > ~/mine; sync")
+                await bash(fleet, SUBJECT, "echo mine > ~/mine; sync ~/mine")
 
 
 async def look(settings: Settings, deed: str) -> dict[str, Any]:

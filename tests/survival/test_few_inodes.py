@@ -46,7 +46,7 @@ async def test_a_chat_has_one_home_whatever_inode_is_missing(tmp_path: Path, ima
                 fill(disk.seen, left)
                 for count in range(2):
                     chat = f"chat-{left}-{count}"
-                    failed, said = await service.bash(chat, f"echo {chat} > ~/note; cat ~/note; sync")
+                    failed, said = await service.bash(chat, f"echo {chat} > ~/note; cat ~/note; sync ~/note")
                     if not failed and said == f"{chat}\n":
                         kept[chat] = said
                 for chat, note in kept.items():

@@ -18,7 +18,7 @@ import pytest
 from cubicle import settings
 from tests.support.process import ServiceProcess
 
-pytestmark = [pytest.mark.anyio, pytest.mark.oci, pytest.mark.serial]
+pytestmark = [pytest.mark.anyio, pytest.mark.oci]
 
 HOST_MB = 500
 CHATS = ("writes", "writes-too", "sleeps", "goes")

@@ -19,7 +19,7 @@ from cubicle.drivers.oci.driver import RUN_DIR
 from tests.support import remains
 from tests.support.process import ServiceProcess
 
-pytestmark = [pytest.mark.oci, pytest.mark.serial]
+pytestmark = pytest.mark.oci
 
 LONG = bool(os.environ.get("CUBICLE_LONG"))
 CHATS = [f"chat-{number}" for number in range(200 if LONG else 8)]
@@ -60,6 +60,7 @@ async def hang(service: ServiceProcess, chat: str, folder: Path, known: set[str]
         os.kill(run["process"]["pid"], signal.SIGSTOP)
 
 
+@pytest.mark.serial
 @pytest.mark.timeout(600)
 async def test_a_service_starts_at_once_beside_stopped_guests_and_they_come_back(
     service: ServiceProcess, tmp_path: Path
@@ -86,6 +87,7 @@ async def started_again(service: ServiceProcess) -> float:
     return await service.start()
 
 
+@pytest.mark.serial
 async def test_a_call_of_a_frozen_sandbox_goes_on(service: ServiceProcess, tmp_path: Path) -> None:
     assert await service.bash("one", "echo kept > ~/kept") == (False, "(no output)")
     [name] = homes(tmp_path)

@@ -19,7 +19,7 @@ from tests.support import remains
 from tests.support.emptying import empty
 from tests.support.process import ServiceProcess
 
-pytestmark = [pytest.mark.oci, pytest.mark.serial]
+pytestmark = pytest.mark.oci
 
 CHATS = [f"chat-{i}" for i in range(20)]
 

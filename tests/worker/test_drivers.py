@@ -13,7 +13,7 @@ from cubicle.images.store import SUBUID_START, ImageStore
 from cubicle.sandbox.driver import Driver
 from cubicle.settings import load
 from tests.conftest import absent
-from tests.drivers.makers import MAKERS, some_base
+from tests.drivers.makers import ISOLATING, some_base
 from tests.egress.servers import http_server
 from tests.worker.conftest import CHAT, OTHER, ground_of, shell
 from tests.worker.test_floods import memory_of, visit
@@ -51,7 +51,7 @@ time.sleep(1000)
 """
 
 
-@pytest.fixture(params=[param for param in MAKERS if param.id != "memory"])
+@pytest.fixture(params=ISOLATING)
 def driver(request: pytest.FixtureRequest, tmp_path: Path) -> Driver:
     made: Driver = request.param(tmp_path)()
     return made

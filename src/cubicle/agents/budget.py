@@ -6,17 +6,19 @@ import asyncio
 import hashlib
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from cubicle import durable, record
 from cubicle.agents.pricing import TokenUsage, price
 from cubicle.core.chat import Chat
 from cubicle.record import BadRecord, Fields
-from cubicle.settings import Settings
+
+if TYPE_CHECKING:
+    from cubicle.settings import Settings
 
 log = logging.getLogger(__name__)
 
@@ -60,6 +62,10 @@ class SpentBudget:
     since: float = 0.0
     """The date at which the counting began, where it begins anew some day."""
 
+    def plus(self, other: SpentBudget) -> SpentBudget:
+        dollars, requests = self.dollars + other.dollars, self.requests + other.requests
+        return SpentBudget(dollars, requests, self.tokens + other.tokens, self.since or other.since)
+
 
 class OutOfBudget(Exception):
     """The chat or its tenant has spent what it may; the message says of what."""
@@ -68,8 +74,12 @@ class OutOfBudget(Exception):
 class Spending:
     """What each of several has spent: one small file each, so that a restart forgives nothing."""
 
-    def __init__(self, folder: Path, days: float = 0, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, folder: Path, days: float = 0, clock: Callable[[], float] = time.time, others: Sequence[Path] = ()
+    ) -> None:
+        """`others`: where other processes of the service count."""
         self._folder = folder
+        self._others = others
         self._days = days
         self._clock = clock
         self._spent: dict[str, SpentBudget] = {}
@@ -87,6 +97,21 @@ class Spending:
         if self._days and (not spent.since or now - spent.since >= self._days * _DAY):
             self._spent[name] = SpentBudget(since=now) if spent.since else replace(spent, since=now)
         return self._spent[name]
+
+    async def elsewhere(self, name: str) -> SpentBudget:
+        """What other processes counted of it, as they last wrote it down."""
+        if not self._others or not name:
+            return SpentBudget()
+        return await asyncio.to_thread(self._read_others, name)
+
+    def _read_others(self, name: str) -> SpentBudget:
+        total, now = SpentBudget(), self._clock()
+        for folder in self._others:
+            with suppress(OSError, BadRecord):  # it is set aside by whose it is
+                spent = _parse(record.read(folder / name))
+                if not self._days or now - spent.since < self._days * _DAY:
+                    total = total.plus(spent)
+        return total
 
     def add(self, name: str, *, dollars: float = 0, requests: int = 0, tokens: int = 0) -> None:
         """Count more of one that `of` has been asked about; of one that was forgotten meanwhile nothing."""
@@ -136,13 +161,15 @@ class BudgetStore:
         tenant_limits: BudgetLimits | None = None,
         users_folder: Path | None = None,
         user_limits: BudgetLimits | None = None,
+        others: tuple[Sequence[Path], Sequence[Path]] = ((), ()),
     ) -> None:
+        """`others`: the folders of tenants and of users of other processes."""
         self._limits = limits
         self.tenant_limits = tenant_limits or BudgetLimits()
         self._chats = Spending(folder)
-        self._tenants = Spending(tenants_folder or folder / "tenants", self.tenant_limits.days)
+        self._tenants = Spending(tenants_folder or folder / "tenants", self.tenant_limits.days, others=others[0])
         self._user_limits = user_limits or BudgetLimits()
-        self._users = Spending(users_folder or folder / "users", self._user_limits.days)
+        self._users = Spending(users_folder or folder / "users", self._user_limits.days, others=others[1])
         self.user_of: Callable[[Chat], str] = lambda chat: ""
         """Who used the chat last; nothing when nobody was named."""
 
@@ -156,20 +183,21 @@ class BudgetStore:
         return await self._chats.of(chat.digest)
 
     async def spent_by(self, tenant: str) -> SpentBudget:
-        return await self._tenants.of(tenant)
+        return (await self._tenants.of(tenant)).plus(await self._tenants.elsewhere(tenant))
 
     async def begin(self, chat: Chat) -> None:
         """One more request; OutOfBudget when the chat, its user or its tenant has used up what it may."""
         user = self._user(chat)
-        await self.spent_by(chat.tenant)
+        by_tenant, by_user = await self._tenants.elsewhere(chat.tenant), await self._users.elsewhere(user)
+        await self._tenants.of(chat.tenant)
         await self.spent(chat)
         if user:
             await self._users.of(user)
         # Asked again: all are known now, so nothing is waited for between the look and the count.
         _require_chat(await self.spent(chat), self._limits)
         if user:
-            _require_user(await self._users.of(user), self._user_limits)
-        _require_tenant(chat.tenant, await self.spent_by(chat.tenant), self.tenant_limits)
+            _require_user((await self._users.of(user)).plus(by_user), self._user_limits)
+        _require_tenant(chat.tenant, (await self._tenants.of(chat.tenant)).plus(by_tenant), self.tenant_limits)
         self._chats.add(chat.digest, requests=1)
         self._tenants.add(chat.tenant, requests=1)
         self._users.add(user, requests=1)

@@ -11,12 +11,11 @@ import logging
 import secrets
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, suppress
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 from urllib.parse import parse_qsl, urlencode
 
 import anyio
 import h11
-import httpx
 
 from cubicle.agents.agent_token import AgentToken
 from cubicle.agents.budget import OutOfBudget
@@ -25,7 +24,7 @@ from cubicle.agents.gateway_sse import BadEndpoint, Endpoint
 from cubicle.agents.live_tokens import TokenRefused
 from cubicle.agents.mcp_servers import McpServer, McpServers
 from cubicle.agents.pricing import TokenUsage, UsageMeter
-from cubicle.agents.upstreams import UpstreamApi, is_plain_path
+from cubicle.agents.upstreams import UpstreamApi, UpstreamFailed, is_plain_path
 from cubicle.core.caller import Headers, RawHeaders
 from cubicle.core.chat import Chat
 from cubicle.log import chat_fields
@@ -33,13 +32,17 @@ from cubicle.machine.errors import MachineError, SandboxError
 from cubicle.machine.machine import Machine
 from cubicle.machine.stream import Stream
 
+if TYPE_CHECKING:
+    import httpx
+
+    from cubicle.agents.upstream_client import UpstreamClient
+
 log = logging.getLogger(__name__)
 
 PORT = 3129
 ADDRESS = f"http://127.0.0.1:{PORT}"
 
 _AT_ONCE = 64
-_TIMEOUT = httpx.Timeout(600, connect=15, pool=60)
 _SENT = ("accept", "content-type", "user-agent", "last-event-id", "originator", "version", "session-id", "thread-id")
 _SENT_PREFIXES = (
     "anthropic-",
@@ -92,15 +95,15 @@ class Gateway:
         self._tokens = tokens
         self._posts: dict[tuple[Chat, str, str], str] = {}
         """Where the open event streams of MCP servers want posts, by chat, server and a name of ours."""
-        self._web = httpx.AsyncClient(
-            timeout=_TIMEOUT, follow_redirects=False, limits=httpx.Limits(max_connections=256)
-        )
+        self._client: UpstreamClient | None = None
+        self._opening = anyio.Lock()
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *exception: object) -> None:
-        await self._web.aclose()
+        if self._client is not None:
+            await self._client.close()
 
     @asynccontextmanager
     async def attached(self, chat: Chat, machine: Machine) -> AsyncIterator[None]:
@@ -223,6 +226,13 @@ class Gateway:
             with anyio.CancelScope(shield=True):
                 await self._purses.save(chat)
 
+    async def _opened(self) -> UpstreamClient:
+        """Made for the first call, in a thread: most sandboxes run no agent."""
+        async with self._opening:
+            if self._client is None:
+                self._client = await anyio.to_thread.run_sync(_open_client)
+            return self._client
+
     async def _exchange(
         self,
         wire: GatewayHttp,
@@ -235,16 +245,18 @@ class Gateway:
         """Send the request on and the answer back, both as they come; stop when either side is gone."""
         headers = [*headers, ("accept-encoding", "identity")]
         failure: BadGatewayRequest | SandboxError | None = None
+        client = await self._opened()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_watch, wire, tasks.cancel_scope)
             try:
                 body = wire.body()
-                async with self._web.stream(method, url, headers=headers, content=body) as answer:
+                async with client.stream(method, url, headers, body) as answer:
                     async for _ in body:
                         pass  # answered before all of it was asked
                     await self._pass_on(wire, answer, bill, passed)
-            except (httpx.HTTPError, httpx.InvalidURL, BadEndpoint) as error:
-                log.warning("an agent's call failed: %s", type(error).__name__)
+            except (UpstreamFailed, BadEndpoint) as error:
+                kind = str(error) if isinstance(error, UpstreamFailed) else type(error).__name__
+                log.warning("an agent's call failed: %s", kind)
                 if not wire.fresh:
                     wire.heard.clear()  # the answer breaks off here, and so must the connection
                 else:
@@ -293,6 +305,12 @@ class UsageBill:
         if not self._settled:
             self._settled = True
             self._purses.count(self._chat, self.meter.model, self.meter.finish())
+
+
+def _open_client() -> UpstreamClient:
+    from cubicle.agents.upstream_client import UpstreamClient
+
+    return UpstreamClient()
 
 
 async def _watch(wire: GatewayHttp, scope: anyio.CancelScope) -> None:

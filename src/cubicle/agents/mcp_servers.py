@@ -11,8 +11,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from cubicle.core.api_keys import is_tenant
+from cubicle.core.bad_settings import BadSettings
 from cubicle.core.chat import DEFAULT_TENANT
-from cubicle.settings import BadSettings
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _MAX_SIZE = 1024 * 1024

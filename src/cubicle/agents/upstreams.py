@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from cubicle.settings import BadSettings, Settings
+from cubicle.core.bad_settings import BadSettings
+
+if TYPE_CHECKING:
+    from cubicle.settings import Settings
 
 _PLAIN_PATH = re.compile(r"(/[A-Za-z0-9_-][A-Za-z0-9._:@-]*)+/?")
 _HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+)\s*:\s*([ -~]+)")
+
+
+class UpstreamFailed(Exception):
+    """A call did not get through, or its answer broke off; the message is the kind of failure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +51,7 @@ def apis(settings: Settings) -> dict[str, UpstreamApi]:
         (_openai(settings), "openai"),
         (_gemini(settings), "gemini"),
     ):
-        default = Settings.model_fields[f"{usual}_base_url"].default
+        default = type(settings).model_fields[f"{usual}_base_url"].default
         if api.headers or api.url != default:
             found[api.name] = api
     return found

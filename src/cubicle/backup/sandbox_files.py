@@ -143,7 +143,10 @@ async def unpack(machine: Machine, work: Callable[[Unpacking], None]) -> None:
         exit = await process.wait()
         if exit.code != 0:
             raise CannotUnpack(f"The sandbox could not write the files: {_told(said)}")
-    await machine.output("sync")
+    # Its own file systems: those of the host, which `sync` alone means, have others' files to write.
+    ended, output = await machine.output(f"sync --file-system {' '.join(FOLDERS.values())}")
+    if ended.status != 0:
+        raise CannotUnpack(f"The sandbox could not write the files: {_told(bytearray(output))}")
 
 
 async def _read(process: Process, said: bytearray) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import time
@@ -10,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 
 from cubicle.audit.audit import Audit
 from cubicle.audit.files import Head
@@ -45,12 +47,41 @@ def audit() -> None:
     """Check, show and export the audit log."""
 
 
+worker_option = click.option(
+    "--worker", type=click.IntRange(1), default=1, show_default=True, help="Whose log, with WORKERS."
+)
+
+
+def _folders(data_dir: Path) -> list[Path]:
+    """The logs of all workers, the first one's first."""
+    first = audit_folder(data_dir)
+    others = [path for path in first.parent.glob(f"{first.name}-*") if path.name.rpartition("-")[2].isdecimal()]
+    return [first, *sorted(others, key=lambda path: int(path.name.rpartition("-")[2]))]
+
+
+def _folder(data_dir: Path, worker: int) -> Path:
+    first = audit_folder(data_dir)
+    return first if worker == 1 else first.with_name(f"{first.name}-{worker}")
+
+
 @audit.command()
+@worker_option
 @click.option("--head", type=_HeadType(), help="NUMBER:HASH that an earlier check printed, or the service's log.")
 @exits
-def verify(head: Head | None) -> None:
-    """Check the chain of hashes: exit code 1 if anything was changed, removed or swapped."""
-    folder = audit_folder(load().data_dir)
+def verify(worker: int, head: Head | None) -> None:
+    """Check the chain of hashes: exit code 1 if anything was changed, removed or swapped. With WORKERS that of each
+    worker, unless --worker or --head names one."""
+    data_dir = load().data_dir
+    chosen = click.get_current_context().get_parameter_source("worker") is not ParameterSource.DEFAULT
+    folders = [_folder(data_dir, worker)] if chosen or head is not None else _folders(data_dir)
+    good = [_verify(folder, head, named=len(folders) > 1) for folder in folders]
+    if not all(good):
+        raise click.exceptions.Exit(1)
+
+
+def _verify(folder: Path, head: Head | None, *, named: bool) -> bool:
+    if named:
+        click.echo(f"{folder.name}:")
     found = check_log(folder, head)
     if not found.records and not found.problems:
         raise click.ClickException(f"There is no audit log in {folder}.")
@@ -62,11 +93,11 @@ def verify(head: Head | None) -> None:
     if waiting := len(read_notes(folder)):
         click.echo(f"{waiting} notes of the command line wait for a service to take them.")
     click.echo(f"Head: {found.last}:{found.hash}")
-    if found.problems:
-        raise click.exceptions.Exit(1)
+    return not found.problems
 
 
 @audit.command()
+@worker_option
 @click.option("-n", "--lines", type=click.IntRange(0), default=20, show_default=True, help="Records to begin with.")
 @click.option("-f", "--follow", is_flag=True, help="Go on with what comes.")
 @click.option("--kind", multiple=True, help="Only records of this kind, say call or refused. May be given again.")
@@ -74,10 +105,12 @@ def verify(head: Head | None) -> None:
 @click.option("--chat", help="Only what was done in this chat.")
 @tenant_option
 @exits
-def tail(lines: int, follow: bool, kind: tuple[str, ...], user: str | None, chat: str | None, tenant: str) -> None:
+def tail(
+    worker: int, lines: int, follow: bool, kind: tuple[str, ...], user: str | None, chat: str | None, tenant: str
+) -> None:
     """Show the last records."""
     settings = load()
-    folder = audit_folder(settings.data_dir)
+    folder = _folder(settings.data_dir, worker)
     wanted = _Wanted(kind, user, _digest(settings, chat, tenant) if chat else None)
     newest, last = _newest(folder, wanted, lines)
     for entry in newest:
@@ -108,7 +141,7 @@ def export(
     )
     count = 0
     with open(output, "xb") if output is not None else click.open_file("-", "wb") as file:
-        for text in _texts(audit_folder(settings.data_dir)):
+        for text in itertools.chain.from_iterable(map(_texts, _folders(settings.data_dir))):
             entry = None if wanted.is_all else format.entry(text)
             if wanted.is_all or (entry is not None and wanted.fits(entry)):
                 file.write(_harmless(text) + b"\n")

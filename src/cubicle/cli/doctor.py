@@ -18,7 +18,7 @@ from rich.table import Table
 from cubicle.cli.errors import exits
 from cubicle.cli.output import show
 from cubicle.drivers.common.checks import Check, Verdict
-from cubicle.drivers.factory import make_driver, make_limits
+from cubicle.drivers.factory import cluster_finder, make_driver, make_limits
 from cubicle.drivers.oci import checks
 from cubicle.drivers.oci.checks import HostSubject
 from cubicle.drivers.oci.driver import RUN_DIR
@@ -120,9 +120,19 @@ def examine(settings: Settings) -> list[Check]:
             settings.docker_runtime,
             ImageStore(settings.image_dir),
             settings.sandbox_image,
+            settings.docker_network,
         )
         found += asyncio.run(docker_checks.run(subject))
+    if settings.driver is DriverName.KUBERNETES:
+        found += asyncio.run(_examine_cluster(settings))
     return found
+
+
+async def _examine_cluster(settings: Settings) -> list[Check]:
+    from cubicle.drivers.kubernetes import checks as cluster_checks
+
+    find, files = cluster_finder(settings), settings.kubernetes_files
+    return await cluster_checks.run(find, settings.kubernetes_image, files, settings.kubernetes_claim)
 
 
 def python() -> Check:

@@ -20,7 +20,7 @@ from rich.table import Table
 from cubicle import settings
 from cubicle.cli.output import show, span
 from cubicle.drivers.oci.images_in_use import sandboxes_by_image
-from cubicle.images import builder, export
+from cubicle.images import builder, export, oci_layout
 from cubicle.images.store import BuildFailed, BuiltImage, ImageError, ImageStore, Variant
 from cubicle.images.users import users
 
@@ -99,24 +99,22 @@ def rm(names: tuple[str, ...]) -> None:
     type=click.Path(dir_okay=False, path_type=Path),
     help="Write to this file, not to standard output.",
 )
-def export_(name: str, output: Path | None) -> None:
-    """Write IMAGE (a variant or a hash) as a tar for `docker import`."""
+@click.option("--oci", is_flag=True, help="Write an OCI image layout, which registries and Kubernetes nodes take.")
+@click.option("--tag", metavar="NAME", help="The image's name with --oci, such as registry.example.net/sandbox:1.")
+def export_(name: str, output: Path | None, oci: bool, tag: str | None) -> None:
+    """Write IMAGE (a variant or a hash) as a tar for `docker import`, or as an OCI image layout."""
     with _spoken_errors():
         base = _store().resolve(name)
         if output is None and sys.stdout.isatty():
             raise ImageError("A tar does not belong on a terminal; give -o FILE, or pipe it into docker import.")
+        tag = tag or f"cubicle-sandbox:{base.manifest.variant}"
         with _output(output) as stream, console.status(f"{name}: exporting"):
-            count = export.write_tar(base, stream)
-    console.print(f"{count} entries of {base.digest[:12]} written")
+            done = oci_layout.write_layout(base, stream, tag) if oci else f"{export.write_tar(base, stream)} entries"
+    console.print(f"{done} of {base.digest[:12]} written", soft_wrap=True)
     if output is not None:
-        command = [
-            "docker",
-            "import",
-            *export.docker_changes(base),
-            str(output),
-            f"cubicle-sandbox:{base.manifest.variant}",
-        ]
-        console.print(shlex.join(command), soft_wrap=True)
+        docker = ["docker", "import", *export.docker_changes(base), str(output), tag]
+        registry = ["skopeo", "copy", f"oci-archive:{output}", f"docker://{tag}"]
+        console.print(shlex.join(registry if oci else docker), soft_wrap=True)
 
 
 class Steps:

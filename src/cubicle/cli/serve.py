@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
-import errno
-import gc
 import logging
-import resource
-import signal
-import socket
 import sys
 from contextlib import closing, suppress
 from typing import Any
 
 import click
-import uvloop
 
 from cubicle import heap
 from cubicle import log as logs
 from cubicle.backup import MARKER as RESTORING
-from cubicle.cli import host_setup
+from cubicle.cli import host_setup, workers
 from cubicle.cli.errors import exits
-from cubicle.fairness.fair_queue import task_factory
+from cubicle.cli.process import listen, place_of, prepare_process, run, settle_garbage
 from cubicle.sandbox.service_lock import only_service_of
 from cubicle.settings import BadSettings, LogFormat, Settings, base_url, load, misspelt
 
 log = logging.getLogger("cubicle")
 
-_OPEN_FILES = 65_536
-_SWITCH_SECONDS = 0.0005
-"""The event loop waits so long for the interpreter's lock while a thread works; a call needs it a hundred times."""
 _LOCAL = ("127.0.0.1", "::1", "localhost")
 
 
@@ -41,32 +31,31 @@ _LOCAL = ("127.0.0.1", "::1", "localhost")
 @exits
 def serve(yes: bool, **flags: Any) -> None:
     """Serve until interrupted, after asking to set up what is missing. Sandboxes go on when the service ends."""
-    settings = load(**{name: value for name, value in flags.items() if value is not None})
+    given = {name: value for name, value in flags.items() if value is not None}
+    settings = load(**given)
     logs.configure(settings.log_format.value, level=logging.WARNING if _is_watched(settings) else logging.INFO)
     for name, meant in misspelt().items():
         log.warning("%s in .env is not a setting and has no effect: did you mean %s?", name, meant)
-    # A script's background job begins with interrupts ignored, and the first process of a container ignores SIGTERM
-    # unless it asks for it; as an interrupt, that also closes what is open.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT))
-    _allow_many_files()
-    heap.keep_small()
-    _listen(settings).close()  # a taken port is said before minutes are spent on the set-up
+    prepare_process()
+    listen(settings).close()  # a taken port is said before minutes are spent on the set-up
     host_setup.prepare(settings, yes=yes)
-    sys.setswitchinterval(_SWITCH_SECONDS)
     try:
-        with suppress(KeyboardInterrupt), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.get_loop().set_task_factory(task_factory)
-            runner.run(_serve(settings))
+        with suppress(KeyboardInterrupt):
+            if settings.workers > 1:
+                warn_of_openness(settings)
+                workers.run(settings, given)
+            elif settings.replicas > 1:
+                from cubicle.cli.member import serve_replica
+
+                warn_of_openness(settings)
+                run(serve_replica(settings))
+            else:
+                run(_serve(settings))
     finally:
         logs.flush()
 
 
-async def _serve(settings: Settings) -> None:
-    from cubicle.app import running
-    from cubicle.http_api.server import OPTIONS
-    from cubicle.http_api.uvicorn_http import serve_app
-
+def warn_of_openness(settings: Settings) -> None:
     is_open = not settings.mcp_api_key and settings.api_keys_file is None
     if settings.host not in _LOCAL and is_open:
         log.warning(
@@ -76,9 +65,17 @@ async def _serve(settings: Settings) -> None:
         log.warning("links will lead to %s: set PUBLIC_BASE_URL to the address that people use", base_url(settings))
     if (settings.data_dir / RESTORING).exists():
         raise BadSettings("A restore into this DATA_DIR was not finished: run the same `cubicle restore FILE` again.")
-    with closing(_listen(settings)) as listening, only_service_of(settings.data_dir, _place(listening)):
+
+
+async def _serve(settings: Settings) -> None:
+    from cubicle.app import running
+    from cubicle.http_api.server import OPTIONS
+    from cubicle.http_api.uvicorn_http import serve_app
+
+    warn_of_openness(settings)
+    with closing(listen(settings)) as listening, only_service_of(settings.data_dir, place_of(listening)):
         async with heap.kept_small(), running(settings) as app:
-            _settle_garbage()
+            settle_garbage()
             address = base_url(settings)
             _say_address(settings, address)
             await serve_app(
@@ -107,38 +104,3 @@ def _say_address(settings: Settings, address: str) -> None:
         return
     log.info("serving", extra={"address": address, "driver": settings.driver.value})
     log.info("MCP clients connect to %s; people open %s/", endpoint, address)
-
-
-def _allow_many_files() -> None:
-    """A shell allows 1,024 unless asked for more, and an upload that comes slowly keeps four of them open."""
-    allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(allowed, min(most, _OPEN_FILES)), most))
-
-
-def _settle_garbage() -> None:
-    """Half a million objects stay for good once everything is imported: looking at them again and again stalls the
-    loop for a tenth of a second."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(20_000, 50, 100)
-
-
-def _listen(settings: Settings) -> socket.socket:
-    """Bind before anything is started, so that a taken port is said at once."""
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listening.bind((settings.host, settings.port))
-    except OSError as error:
-        listening.close()
-        fixed = "PORT to another one" if error.errno == errno.EADDRINUSE else "HOST to an address of this machine"
-        raise BadSettings(f"Cannot listen on {settings.host}:{settings.port}: {error.strerror}. Set {fixed}.") from None
-    listening.listen(4096)
-    listening.setblocking(False)
-    return listening
-
-
-def _place(listening: socket.socket) -> str:
-    host, port = listening.getsockname()[:2]
-    return f"{host}:{port}"

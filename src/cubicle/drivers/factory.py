@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
 from cubicle.drivers.memory import MemoryDriver
 from cubicle.drivers.oci.driver import OciDriver
 from cubicle.images.store import SUBUID_START, ImageStore
+from cubicle.machine.errors import Unusable
+from cubicle.members.records import MemberRecords
 from cubicle.sandbox.chat_index import ChatIndex
 from cubicle.sandbox.driver import Driver, SandboxLimits
 from cubicle.sandbox.free_space import FreeSpace
 from cubicle.settings import DriverName, Settings
+
+if TYPE_CHECKING:
+    from cubicle.drivers.kubernetes.cluster import Cluster
 
 
 def make_driver(settings: Settings, space: FreeSpace | None = None) -> Driver:
@@ -29,7 +37,10 @@ def make_driver(settings: Settings, space: FreeSpace | None = None) -> Driver:
                 address=EngineAddress(settings.docker_host, settings.docker_cert_path),
                 agents=settings.image_dir / "agents",
                 read_only=settings.docker_read_only,
+                network=settings.docker_network,
             )
+        case DriverName.KUBERNETES:
+            return make_kubernetes_driver(settings)
         case DriverName.OCI:
             return OciDriver(
                 settings.data_dir,
@@ -42,6 +53,47 @@ def make_driver(settings: Settings, space: FreeSpace | None = None) -> Driver:
                 agents=settings.image_dir / "agents",
                 free_space=space or make_free_space(settings),
             )
+
+
+def cluster_finder(settings: Settings) -> Callable[[], Cluster]:
+    """Finds the cluster that the settings mean; raises Unusable when it is called."""
+    from cubicle.drivers.kubernetes.cluster import find_cluster
+
+    host, port = settings.kubernetes_service_host, settings.kubernetes_service_port
+    return lambda: find_cluster(settings.kubeconfig, host, port, settings.kubernetes_namespace)
+
+
+def make_kubernetes_driver(settings: Settings) -> Driver:
+    from cubicle.drivers.kubernetes.driver import KubernetesDriver  # takes a while to import, too
+    from cubicle.drivers.kubernetes.template import PodTerms, read_extra
+
+    if not settings.kubernetes_image:
+        raise Unusable("DRIVER=kubernetes needs KUBERNETES_IMAGE: the sandbox image in a registry.")
+    return KubernetesDriver(
+        cluster_finder(settings),
+        settings.kubernetes_key_file or settings.data_dir / "kubernetes" / "guest-key.pem",
+        PodTerms(
+            instance=settings.kubernetes_instance,
+            image=settings.kubernetes_image,
+            limits=make_limits(settings),
+            isolation=settings.kubernetes_isolation,
+            files=settings.kubernetes_files,
+            claim=settings.kubernetes_claim,
+            storage_class=settings.kubernetes_storage_class,
+            extra=read_extra(settings.kubernetes_pod_template),
+        ),
+        pool_size=settings.pool_size,
+    )
+
+
+def make_lease_records(settings: Settings, slot: int, address: str) -> MemberRecords:
+    """Where replicas on the cluster of these settings find each other."""
+    from cubicle.drivers.kubernetes.members import LeaseRecords
+
+    if settings.driver is not DriverName.KUBERNETES:
+        raise Unusable("REPLICAS: several replicas need DRIVER=kubernetes; on one host set WORKERS.")
+    finder, instance = cluster_finder(settings), settings.kubernetes_instance
+    return LeaseRecords(finder, instance, slot=slot, address=address, port=settings.member_port)
 
 
 def make_limits(settings: Settings) -> SandboxLimits:

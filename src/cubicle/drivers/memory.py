@@ -23,7 +23,10 @@ from pathlib import Path
 from cubicle import durable
 from cubicle.drivers.common.completion import in_thread
 from cubicle.drivers.common.disk_usage import used_bytes
+from cubicle.drivers.common.instance import SharedLock
+from cubicle.drivers.common.one_host import OneHost
 from cubicle.guest import bundle, operations, wire
+from cubicle.guest.guest_config import GuestConfig
 from cubicle.machine.errors import CannotRescue, NotRunning, OwnerHasSandbox, StartFailed, Unusable
 from cubicle.machine.upload_folder import UploadFolder
 from cubicle.sandbox.driver import Capabilities, DriverHost, SandboxSeen, State
@@ -66,7 +69,7 @@ _LOOPBACK_UP = (
 )
 
 
-class MemoryDriver:
+class MemoryDriver(OneHost):
     """The driver contract over plain host processes. With `own_network`, ports of one sandbox are not another's."""
 
     def __init__(self, folder: Path, *, own_network: bool = False) -> None:
@@ -77,6 +80,7 @@ class MemoryDriver:
         self._root = os.geteuid() == 0
         self._uploads: dict[str, UploadFolder] = {}
         self._binding = threading.Lock()
+        self._lock = SharedLock(folder / "memory.lock")
 
     @property
     def capabilities(self) -> Capabilities:
@@ -88,14 +92,19 @@ class MemoryDriver:
     async def open(self) -> None:
         if not shutil.which("unshare"):
             raise Unusable("The memory driver needs the unshare command (Debian: apt-get install util-linux).")
-        self._folder.mkdir(parents=True, exist_ok=True)
-        self._owners.mkdir(parents=True, exist_ok=True)
-        self._trash.mkdir(parents=True, exist_ok=True)
-        for half_made in self._folder.glob("*.new"):
-            shutil.rmtree(half_made)
+        await in_thread(self._open)
+
+    def _open(self) -> None:
+        for folder in (self._folder, self._owners, self._trash):
+            folder.mkdir(parents=True, exist_ok=True)
+        self._lock.join()
+        if self._lock.is_alone():  # what another driver makes at this moment is its own
+            for half_made in self._folder.glob("*.new"):
+                shutil.rmtree(half_made)
+            self._lock.join()
 
     async def close(self) -> None:
-        pass
+        self._lock.close()
 
     async def start(self, name: str, owner: str | None) -> None:
         place = self._folder / name
@@ -153,7 +162,7 @@ class MemoryDriver:
             with _short(path) as address:
                 server.bind(address)
             server.listen(64)
-            config = operations.GuestConfig(
+            config = GuestConfig(
                 listen_fd=server.fileno(),
                 env=_ENVIRONMENT,
                 uid=1000 if self._root else 0,
@@ -289,6 +298,7 @@ class MemoryDriver:
                 image="host",
             )
             for place in self._folder.iterdir()
+            if place.suffix != ".new"
         ]
 
     def _owned(self) -> dict[Path, str]:

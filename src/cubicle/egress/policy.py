@@ -6,6 +6,7 @@ mode, unless the rule that allows names their network.
 
 BadRule      a rule that cannot be meant; the message says what to write instead
 BadTarget    a destination that is not a host and a port
+BadRules     a file of rules that cannot be used; the message says where it is wrong
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from enum import StrEnum
 from ipaddress import ip_address
 from urllib.parse import unquote, urlsplit
 
+from cubicle.core.bad_settings import BadSettings
 from cubicle.core.network import NetworkMode
 from cubicle.egress.blocked_networks import Address, Network, closed_range, faces, opens
 
@@ -35,6 +37,10 @@ class BadRule(ValueError):
 
 class BadTarget(ValueError):
     """Not a destination."""
+
+
+class BadRules(BadSettings):
+    """The rules file cannot be used; the message says where it is wrong."""
 
 
 class Action(StrEnum):

@@ -12,10 +12,10 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 import anyio
 from anyio import from_thread, to_thread
-from stream_zip import ZIP_AUTO, MemberFile, stream_zip
 
 from cubicle.core.paths import is_plain, readable
 from cubicle.core.text import one_line
@@ -26,6 +26,9 @@ from cubicle.machine.errors import MachineError
 from cubicle.machine.files import FileReader
 from cubicle.machine.machine import Machine
 from cubicle.machine.passed_file import WORTH
+
+if TYPE_CHECKING:
+    from stream_zip import MemberFile
 
 NOTE = "left-out.txt"
 CACHES = frozenset({"__pycache__", "node_modules"})
@@ -112,8 +115,8 @@ class Archive:
         self._left_out: list[str] = []
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        zipped = iter(stream_zip(self._entries(), chunk_size=_CHUNK))
         try:
+            zipped = await to_thread.run_sync(self._zipped, limiter=_workers)
             while True:
                 chunk = await to_thread.run_sync(next, zipped, None, limiter=_workers)
                 if chunk is None:
@@ -125,7 +128,14 @@ class Archive:
 
     # ---- in the worker thread
 
+    def _zipped(self) -> Iterator[bytes]:
+        from stream_zip import stream_zip  # takes a tenth of a second to import: it brings ciphers
+
+        return iter(stream_zip(self._entries(), chunk_size=_CHUNK))
+
     def _entries(self) -> Iterator[MemberFile]:
+        from stream_zip import ZIP_AUTO
+
         while (member := from_thread.run(self._next_member)) is not None:
             if member.kind == "directory":
                 yield f"{_safe(member.name)}/", _time(member.mtime), 0o755, ZIP_AUTO(0, level=0), ()

@@ -12,6 +12,9 @@ from . import exec_channels, files, listening, operations, ports, process_table,
 from .call_records import CallRecords, read_boot
 from .commands import CommandTable
 from .connection import GuestChannel, GuestConnection
+from .guest_config import GuestConfig
+from .halting import halt_channel
+from .handshake import Handshakes
 from .identity import Identity
 from .kept_files import KeptFiles
 from .loop import READ, Loop
@@ -22,7 +25,7 @@ from .synced_files import Publisher
 class Guest:
     """The whole guest: one loop, its commands, and the links that the host has open."""
 
-    def __init__(self, config: operations.GuestConfig) -> None:
+    def __init__(self, config: GuestConfig) -> None:
         self.loop = Loop()
         self.began = time.monotonic()
         self.home = config.home
@@ -40,6 +43,7 @@ class Guest:
         self._apart = identity.switches
         policy = PathPolicy(identity, config.aliases)
         self.operations = self._operations(policy)
+        self._handshakes = Handshakes(self.loop, config.identity, config.keys, self._enter) if config.tcp else None
         self._server = _listen(config)
         self.loop.watch(self._server.fileno(), READ, self._accept)
         self._reap_on_signal()
@@ -84,6 +88,7 @@ class Guest:
         for port_kind in ports.CHANNELS:
             found[port_kind.REQUEST.OP] = type(port_kind.__name__, (port_kind,), {"loop": self.loop})
         bound = {"listening": listening.ListeningPorts(apart=self._apart)}
+        found[operations.Halt.OP] = halt_channel(self.loop, found, self.links, self.command_table)
         found[operations.Ports.OP] = type("PortsChannel", (listening.PortsChannel,), bound)
         return found
 
@@ -96,7 +101,16 @@ class Guest:
             sock, _ = self._server.accept()
         except OSError:
             return
-        self.links.append(GuestConnection(self.loop, sock, self.operations, self.links.remove))
+        if self._handshakes is not None:
+            self._handshakes.begin(sock)
+        else:
+            self._enter(sock, 0)
+
+    def _enter(self, sock: socket.socket, epoch: int) -> None:
+        """Serve a connection; those of owners before this one are cut."""
+        for link in [link for link in self.links if link.epoch < epoch]:
+            link.close()
+        self.links.append(GuestConnection(self.loop, sock, self.operations, self.links.remove, epoch))
 
     def _reap_on_signal(self) -> None:
         # A pair of sockets and no pipe, for on gVisor a command can open the pipes of any process.
@@ -106,6 +120,8 @@ class Guest:
         signal.set_wakeup_fd(writer.detach(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        if self._apart:  # or a command could send it
+            signal.signal(signal.SIGTERM, self._stop)
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)
 
         def woken(events: int) -> None:
@@ -117,6 +133,10 @@ class Guest:
 
         self.loop.watch(reader.fileno(), READ, woken)
 
+    def _stop(self, number: int, frame: object) -> None:
+        """Process 1 has no default action; when it ends, the kernel ends all the others."""
+        self.loop.stopped = True
+
 
 def _shut(aliases: dict[str, str]) -> None:
     """Close the folder of the second, writable mounts to commands, whoever made it: not every image brings it."""
@@ -125,10 +145,14 @@ def _shut(aliases: dict[str, str]) -> None:
             os.chmod(folder, 0o700)
 
 
-def _listen(config: operations.GuestConfig) -> socket.socket:
+def _listen(config: GuestConfig) -> socket.socket:
+    if config.tcp is not None:
+        listening.hidden_ports.add(config.tcp)
     if config.listen_fd is not None:
         server = socket.socket(fileno=config.listen_fd)
         server.set_inheritable(False)
+    elif config.tcp is not None:
+        server = _listen_tcp(config.tcp)
     else:
         path = config.socket
         if os.path.exists(path):
@@ -144,12 +168,26 @@ def _listen(config: operations.GuestConfig) -> socket.socket:
     return server
 
 
+def _listen_tcp(port: int) -> socket.socket:
+    try:
+        server = socket.socket(socket.AF_INET6)
+        server.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        address: tuple[str, int] = ("::", port)
+    except OSError:  # a kernel without IPv6
+        server = socket.socket(socket.AF_INET)
+        address = ("0.0.0.0", port)  # noqa: S104 - who connects has to sign
+    server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    server.bind(address)
+    server.listen(64)
+    return server
+
+
 def main() -> None:
     if sys.argv[1] == "relay":
         from .relay import relay  # not for PID 1, which stays small: threads cost it memory
 
         relay(sys.argv[2], float(sys.argv[3]))
-    Guest(operations.GuestConfig.decode_line(os.fsencode(sys.argv[1]))).loop.run()
+    Guest(GuestConfig.decode_line(os.fsencode(sys.argv[1]))).loop.run()
 
 
 if __name__ == "__main__":

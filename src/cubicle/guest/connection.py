@@ -121,6 +121,7 @@ class GuestConnection:
         sock: socket.socket,
         operations: dict[str, type[GuestChannel]],
         on_close: Callable[[GuestConnection], None],
+        epoch: int = 0,
     ) -> None:
         sock.setblocking(False)
         # Room for a whole window halves the cost of a byte: fewer turns between this side and the other.
@@ -129,6 +130,8 @@ class GuestConnection:
         self._sock = sock
         self._operations = operations
         self._on_close = on_close
+        self.epoch = epoch
+        """Of whom a handshake let in: which of the sandbox's owners, counted from 1."""
         self._buffer = bytearray(_RECEIVE)
         self._filled = 0
         self._out: deque[memoryview] = deque()
@@ -145,7 +148,10 @@ class GuestConnection:
 
     @property
     def outside(self) -> bool:
-        """Whether the other end is the host itself: no process of this sandbox, such as a relay, stands between."""
+        """Whether the other end is the host itself: no process of this sandbox, such as a relay, stands between, and no
+        network, which carries no descriptors."""
+        if self._sock.family != socket.AF_UNIX:
+            return False
         peer = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
         return bool(_PEER.unpack(peer)[0] == 0)
 

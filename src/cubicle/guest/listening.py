@@ -22,6 +22,9 @@ _ENDINGS = (".py", ".js", ".mjs", ".cjs", ".ts", ".rb", ".pl", ".php", ".sh", ".
 own_ports: set[int] = set()
 """The ports that the guest itself listens on. Known without /proc, which a program can fill with sockets of its own."""
 
+hidden_ports: set[int] = set()
+"""Where the service reaches the guest. Nothing inside may use them, and nobody is told of them."""
+
 
 class ListeningPorts:
     """Reads what the kernel says. The owner of a socket is looked for once: that means to look at every process."""
@@ -37,7 +40,7 @@ class ListeningPorts:
         found: dict[int, tuple[str, int]] = {}
         for path, family in (("/proc/net/tcp", socket.AF_INET), ("/proc/net/tcp6", socket.AF_INET6)):
             for address, port, inode in _listening(path, family):
-                if port not in own_ports:
+                if port not in own_ports and port not in hidden_ports:
                     found.setdefault(port, (address, inode))
         room = max(0, _MAX_PORTS - len(own))
         ports = sorted(found)[:room] if self._apart else sorted(found)

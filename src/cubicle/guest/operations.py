@@ -102,6 +102,12 @@ class Stats(Request[Nothing, Usage]):
     OP = "stats"
 
 
+class Halt(Request[Nothing, Nothing]):
+    """End every process and cut every other connection; from then on nothing but this is answered."""
+
+    OP = "halt"
+
+
 class FailureDetails(Message):
     """What belongs to some error codes."""
 
@@ -420,27 +426,3 @@ class Ports(Request[Nothing, PortList]):
     """Which ports are listened on now."""
 
     OP = "ports"
-
-
-# ---- the start
-
-
-class GuestConfig(Message):
-    """What the guest is started with: the argument of its program."""
-
-    STRICT = True
-    socket: str = field(text, default="")
-    """Where it listens."""
-    listen_fd: int | None = field(optional(count), default=None)
-    """Or the descriptor of a socket that listens already."""
-    home: str = field(text, default="/home/assistant")
-    uid: int = field(count, default=1000)
-    gid: int = field(count, default=1000)
-    env: dict[str, str] = field(texts_by_name, default={})
-    """Of every command."""
-    aliases: dict[str, str] = field(texts_by_name, default={})
-    """Folders that commands can only read, and where the guest can write each."""
-    records: str = field(text, default="/run/cubicle/calls")
-    """Where it keeps what was done under an id: a folder that outlives the sandbox's stop, closed to commands."""
-    spawn_helper: bool = field(flag, default=False)
-    """Whether a process of its own starts the commands (gVisor)."""

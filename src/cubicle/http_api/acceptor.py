@@ -64,6 +64,9 @@ class Acceptor:
             except (BlockingIOError, InterruptedError):
                 return
             except OSError as error:
+                if error.errno == errno.EINVAL:  # nobody listens any more
+                    self._loop.remove_reader(self._listening)
+                    return
                 if error.errno in _SHORT_OF:  # the kernel keeps it, and would say so again at once
                     log.warning("no new connections for a moment: %s", error.strerror)
                     self._loop.remove_reader(self._listening)

@@ -20,7 +20,7 @@ from cubicle.core.identity import Credential, Identity
 from cubicle.core.problem import Problem
 from cubicle.http_api.errors import response
 from cubicle.http_api.route_table import refusal
-from cubicle.http_api.routes import ROW, ROWS, WEBSOCKET, Row
+from cubicle.http_api.routes import ELSEWHERE, ROW, ROWS, WEBSOCKET, Row
 from cubicle.http_api.urls import route_path
 
 Scope = MutableMapping[str, Any]
@@ -128,6 +128,8 @@ class AuditedRequests:
             self._ended(scope, status, {"status": status, "size": size, "seconds": seconds})
 
     def _ended(self, scope: Scope, status: int, fields: dict[str, Any]) -> None:
+        if ELSEWHERE in scope:
+            return
         row, identity = scope.get(ROW), _identity(scope)
         self._note_link(scope, identity)
         if status in (401, 403) or (status == 429 and (identity is None or identity.public)):
@@ -157,11 +159,12 @@ class AuditedRequests:
             await self._app(scope, receive, sending)
         finally:
             row = scope.get(ROW)
-            self._note_link(scope, _identity(scope))
+            if ELSEWHERE not in scope:
+                self._note_link(scope, _identity(scope))
             if attached and isinstance(row, Row):
                 seconds = round(time.monotonic() - began, 3)
                 self._record(scope, row, {"outcome": "detached", "code": code, "seconds": seconds})
-            elif code == NOT_ALLOWED:
+            elif code == NOT_ALLOWED and ELSEWHERE not in scope:
                 self._refuse(scope, 401)
 
     def _record(self, scope: Scope, row: Row, fields: dict[str, Any]) -> None:

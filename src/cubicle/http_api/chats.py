@@ -11,8 +11,9 @@ from cubicle.core.chat_isolation import Isolation
 from cubicle.core.identity import Identity
 from cubicle.core.personal_chats import PREFIX, chat_id_of
 from cubicle.http_api.errors import refuse
+from cubicle.http_api.route_table import RouteTable
 from cubicle.http_api.routes import row_of
-from cubicle.http_api.urls import segment
+from cubicle.http_api.urls import route_path, segment
 from cubicle.log import note_caller
 
 ALL_TENANTS = "*"
@@ -38,6 +39,17 @@ def _only(connection: HTTPConnection, named: Chat) -> Chat:
     identity = getattr(connection.state, "identity", None)
     person = identity.person if isinstance(identity, Identity) else ""
     return Chat(chat_id_of(person) if person else DEFAULT_CHAT_ID, named.tenant)
+
+
+def named_chat(connection: HTTPConnection, table: RouteTable) -> Chat | None:
+    """The chat that a path names, before a route is found for it. Raises BadChatId."""
+    path = route_path(connection.scope)
+    chat_id = table.named_chat(path)
+    if chat_id is None:
+        return None
+    tenant = connection.state.tenant if table.chat_id(path) is not None else asked_tenant(connection)
+    named = Chat(chat_id, tenant)
+    return _only(connection, named) if getattr(connection.state, "isolation", None) is Isolation.SINGLE else named
 
 
 def chat_of(connection: HTTPConnection) -> Chat:

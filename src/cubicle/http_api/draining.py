@@ -28,8 +28,10 @@ _LOOK_SECONDS = 0.05
 class Drain:
     """The state: `run` begins the end of the service, and returns when what is under way is done or time is up."""
 
-    def __init__(self, seconds: float, calls: Calls) -> None:
-        """`calls` refuses new tool calls and waits for those that run."""
+    def __init__(self, seconds: float, calls: Calls, *, refuses: bool = True) -> None:
+        """`calls` refuses new tool calls and waits for those that run. Other new requests are refused, too, unless
+        another process goes on with them."""
+        self.refuses = refuses
         self._seconds = seconds
         self._calls = calls
         self.begun = False
@@ -57,7 +59,7 @@ class DrainCheck:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket") or route_path(scope) in self._paths:
             await self._app(scope, receive, send)
-        elif self._drain.begun:
+        elif self._drain.begun and self._drain.refuses:
             await _refuse(scope, receive, send)
         elif scope["type"] == "websocket" or scope["method"] in _READS:
             await self._app(scope, receive, send)

@@ -11,6 +11,7 @@ from cubicle.core.chat import Chat
 from cubicle.core.hosts import ascii_name, without_port
 from cubicle.core.keys import KeyRing
 from cubicle.fairness.fair_queue import FairQueue
+from cubicle.http_api.forwarding import Forwarder
 from cubicle.http_api.port_access import LinkUsed, PortAccess
 from cubicle.http_api.port_headers import Surroundings
 from cubicle.http_api.port_hosts import PortFairShare
@@ -31,6 +32,7 @@ def make_port_app(
     queue: FairQueue,
     base: str,
     used: LinkUsed = lambda chat, token, address: None,
+    forwarder: Forwarder | None = None,
 ) -> ASGIApp:
     """`base` is where people reach the service itself."""
 
@@ -42,7 +44,8 @@ def make_port_app(
     visits = RunningVisits()
     shares.when_ended(visits.end_share)
     around = Surroundings(frozenset(own_names(settings)), frame_parents(settings, base))
-    return PortFairShare(PortProxy(fleet, PortAccess(links, shares, keys, chats, used), visits, around), queue, ring)
+    proxy = PortProxy(fleet, PortAccess(links, shares, keys, chats, used), visits, around, forwarder)
+    return PortFairShare(proxy, queue, ring)
 
 
 def own_names(settings: Settings) -> tuple[str, ...]:

@@ -35,7 +35,7 @@ class PortHosts:
             await self._app(scope, receive, send)
             return
         hosts = [value for name, value in scope["headers"] if name == b"host"]
-        target = _target(scope)
+        target = target_of(scope)
         try:
             name = port_of(hosts, target, self._domains, self._own)
         except BadHost as error:
@@ -56,7 +56,7 @@ class PortFairShare(FairShare):
         return stranger(scope)
 
 
-def _target(scope: Scope) -> bytes:
+def target_of(scope: Scope) -> bytes:
     """As the client wrote it."""
     if TARGET in scope:
         return bytes(scope[TARGET])

@@ -25,6 +25,7 @@ from cubicle.guest.wire import ErrorCode
 from cubicle.http_api import port_pages
 from cubicle.http_api.errors import problem_of
 from cubicle.http_api.fair_share import charge_to
+from cubicle.http_api.forwarding import Forwarder
 from cubicle.http_api.port_access import CLOSED, Admission, NotAdmitted, PortAccess, Visit
 from cubicle.http_api.port_answers import PortAnswers
 from cubicle.http_api.port_headers import (
@@ -89,8 +90,16 @@ class _Shared:
 class PortProxy:
     """ASGI application behind PortHosts."""
 
-    def __init__(self, fleet: Fleet, access: PortAccess, visits: RunningVisits, around: Surroundings) -> None:
+    def __init__(
+        self,
+        fleet: Fleet,
+        access: PortAccess,
+        visits: RunningVisits,
+        around: Surroundings,
+        forwarder: Forwarder | None = None,
+    ) -> None:
         self._shared = _Shared(fleet)
+        self._forwarder = forwarder
         self._visits = visits
         self._access = access
         self._around = around
@@ -129,6 +138,8 @@ class PortProxy:
             await charge_to(scope, admission.chat.tenant, admission.chat.id)
             cookies = self._access.cookies(admission, visit, view)
             await answers.lead_on(without_key(scope[PATH_AND_QUERY]), cookies)
+            return
+        if self._forwarder is not None and await self._forwarder(scope, receive, send, admission.chat):
             return
         if admission.framed:
             view = self._view(scope, visit, framed=True)

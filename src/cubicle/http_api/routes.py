@@ -20,6 +20,8 @@ WEBSOCKET = "WS"
 ANY_METHOD = "*"
 ROW = "cubicle.route"
 """Where the router leaves the row, in the ASGI scope."""
+ELSEWHERE = "cubicle.elsewhere"
+"""There, for a request that another member of the service answers, and tells of."""
 
 
 class Use(StrEnum):

@@ -90,9 +90,10 @@ class HttpConnection(HttpToolsProtocol):
         super().connection_made(transport)
         self._share = self._stranger()
         own = transport.get_extra_info("socket")  # the kernel gives up who takes nothing, however it is sent
-        own.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(TIMEOUT * 1000))
-        own.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # and who went away while nothing is sent
-        own.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _KEEPALIVE_SECONDS)
+        if own.family != socket.AF_UNIX:
+            own.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(TIMEOUT * 1000))
+            own.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # and who went away while nothing is sent
+            own.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _KEEPALIVE_SECONDS)
         self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -351,9 +352,15 @@ class Server(uvicorn.Server):
     """uvicorn's, which accepts connections in turn of their addresses."""
 
     def __init__(
-        self, config: uvicorn.Config, on_end: Callable[[], None] = lambda: None, drain: Drain | None = None
+        self,
+        config: uvicorn.Config,
+        on_end: Callable[[], None] = lambda: None,
+        drain: Drain | None = None,
+        members: tuple[socket.socket, uvicorn.Config] | None = None,
     ) -> None:
+        """`members`: where other members of the service bring requests, and how these are answered."""
         super().__init__(config)
+        self._members = members
         self._on_end = on_end
         self._drain = drain
         self._signals = 0
@@ -362,9 +369,16 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup([])
         queue = getattr(getattr(self.config.app, "state", None), _QUEUE, None) or FairQueue()
-        self._acceptors = [Acceptor(each, self._connection, queue) for each in sockets or []]
+        self._acceptors = [Acceptor(each, lambda: self._connection(self.config), queue) for each in sockets or []]
+        if self._members is not None:
+            sock, config = self._members
+            config.load()
+            self._acceptors.append(Acceptor(sock, lambda: self._connection(config), queue))
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if self._members is not None:
+            for each in sockets or []:
+                each.shutdown(socket.SHUT_RDWR)  # from now on the kernel gives new connections to the other members
         if self._drain is not None:
             await self._drain(lambda: self._signals > 1)
         self._on_end()
@@ -377,19 +391,25 @@ class Server(uvicorn.Server):
         self._signals += 1
         super().handle_exit(sig, frame)
 
-    def _connection(self) -> asyncio.Protocol:
-        made: asyncio.Protocol = self.config.http_protocol_class(  # type: ignore[call-arg]
-            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+    def _connection(self, config: uvicorn.Config) -> asyncio.Protocol:
+        made: asyncio.Protocol = config.http_protocol_class(  # type: ignore[call-arg]
+            config=config, server_state=self.server_state, app_state=self.lifespan.state
         )
         return made
 
 
 async def serve_app(
-    app: ASGIApp, listening: socket.socket, on_end: Callable[[], None], drain: Drain | None = None, **options: Any
+    app: ASGIApp,
+    listening: socket.socket,
+    on_end: Callable[[], None],
+    drain: Drain | None = None,
+    members: tuple[socket.socket, ASGIApp] | None = None,
+    **options: Any,
 ) -> None:
     """Serve until interrupted; `drain` still answers requests. Then `on_end` ends the streams that wait for news: they
-    would hold up the end."""
-    await Server(uvicorn.Config(app, **options), on_end, drain).serve(sockets=[listening])
+    would hold up the end. `members`: the socket that other members use, and what answers them."""
+    inner = None if members is None else (members[0], uvicorn.Config(members[1], **options, proxy_headers=False))
+    await Server(uvicorn.Config(app, **options), on_end, drain, inner).serve(sockets=[listening])
 
 
 def connection_under(scope: MutableMapping[str, Any]) -> HttpConnection | None:

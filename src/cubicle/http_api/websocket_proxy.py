@@ -68,7 +68,7 @@ class WebSocketProxy:
         self,
         client: WebSocket,
         backend: WebSocketClient,
-        machine: Machine,
+        machine: Machine | None,
         limits: ProxyLimits,
         is_started: IsStarted | None = None,
         admits: Callable[[bytes], bool] | None = None,
@@ -104,7 +104,7 @@ class WebSocketProxy:
                 parts = (self._leaving(), self._inward(), self._outward(), self._watch())
                 ends = [group.create_task(part) for part in parts]
                 done, rest = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-                ending = stopped(self._machine) or done.pop().result()
+                ending = (stopped(self._machine) if self._machine else None) or done.pop().result()
                 for task in rest:
                     task.cancel()
             await self._until_started()

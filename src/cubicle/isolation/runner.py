@@ -14,6 +14,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import IO, Any
 
+from cubicle.isolation import network_probes
 from cubicle.isolation.exhaustion import RESOURCES, exhausted
 from cubicle.isolation.probe import PRELUDE, EscapeProbe, batch
 from cubicle.isolation.probes import ATTEMPTS
@@ -33,6 +34,10 @@ _HOST_ATTEMPTS = (
     ("network", "a port of the host's loopback"),
     ("network", "an abstract socket of the host"),
 )
+
+
+_ALONE = frozenset({"an interface besides loopback"})
+"""What holds only where a sandbox has no network at all."""
 
 
 class Strength(StrEnum):
@@ -122,8 +127,14 @@ async def prove(
     """
     async with _sandbox(driver) as machine, _sandbox(driver) as other:
         strength = await _strength(machine, kernel, here)
-        findings = await _try_all(machine, strength)
-        findings += await _reach_host(machine, strength) if here else _ELSEWHERE
+        networked = await driver.address(machine.name) is not None
+        findings = await _try_all(machine, strength, _ALONE if networked else frozenset())
+        if not driver.capabilities.hides_kernel_files:
+            findings = [_shown(finding) for finding in findings]
+        if networked:
+            findings += await _reach_network(driver, machine, other)
+        else:
+            findings += await _reach_host(machine, strength) if here else _ELSEWHERE
         findings += await _reach_sandbox(machine, other, strength)
         findings.append(await _user_namespace(machine, strength))
         findings.append(await _disk(machine, limits))
@@ -162,7 +173,7 @@ async def _strength(machine: Machine, kernel: str, here: bool) -> Strength:
     text = told.decode(errors="replace")
     if "gVisor" in text:
         return Strength.GVISOR
-    if text.strip().splitlines()[-1:] != [kernel]:
+    if kernel and text.strip().splitlines()[-1:] != [kernel]:
         return Strength.MACHINE
     if not here:
         return Strength.NAMESPACES
@@ -171,9 +182,23 @@ async def _strength(machine: Machine, kernel: str, here: bool) -> Strength:
     return Strength.NONE if pid.decode().strip() == str(own) else Strength.NAMESPACES
 
 
-async def _try_all(machine: Machine, strength: Strength) -> list[Finding]:
-    answers = await answers_to(machine, [attempt.source for attempt in ATTEMPTS])
-    return [_judged(attempt, heard, strength) for attempt, heard in zip(ATTEMPTS, answers, strict=True)]
+async def _try_all(machine: Machine, strength: Strength, without: frozenset[str]) -> list[Finding]:
+    attempts = [attempt for attempt in ATTEMPTS if attempt.name not in without]
+    answers = await answers_to(machine, [attempt.source for attempt in attempts])
+    return [_judged(attempt, heard, strength) for attempt, heard in zip(attempts, answers, strict=True)]
+
+
+async def _reach_network(driver: Driver, machine: Machine, other: Machine) -> list[Finding]:
+    """A sandbox on a network has an interface, and nothing may go through it."""
+    own, neighbour = await driver.address(machine.name), await driver.address(other.name)
+    if own is None or neighbour is None:
+        raise SandboxError("A sandbox on a network has no address any more.")
+    targets = {what: (host, port) for what, host, port in (await driver.host()).network_targets}
+    verdicts = {True: ProbeVerdict.HOLDS, False: ProbeVerdict.MISSING, None: ProbeVerdict.UNCHECKED}
+    return [
+        Finding(one.layer, one.attempt, verdicts[one.held], "" if one.held else one.said)
+        for one in await network_probes.try_network(machine, other, own, neighbour, targets)
+    ]
 
 
 async def answers_to(machine: Machine, sources: list[str]) -> list[str]:
@@ -186,6 +211,14 @@ async def answers_to(machine: Machine, sources: list[str]) -> list[str]:
         except ValueError:
             continue
     return [*heard, *["UNTRIED"] * len(sources)][: len(sources)]
+
+
+def _shown(finding: Finding) -> Finding:
+    """Where nobody can hide them, names and sizes of the host's disks are seen; nothing that is on them."""
+    if (finding.layer, finding.verdict, finding.said) != ("host files", ProbeVerdict.MISSING, "SHOWN"):
+        return finding
+    advice = "pods see it: a runtime class with a kernel of its own (gVisor, Kata) hides it"
+    return Finding(finding.layer, finding.attempt, ProbeVerdict.WEAK, advice)
 
 
 def _judged(attempt: EscapeProbe, heard: str, strength: Strength) -> Finding:
@@ -245,7 +278,8 @@ async def _user_namespace(machine: Machine, strength: Strength) -> Finding:
     mapped = (await said(machine, "cat /proc/1/uid_map")).split()
     if strength in (Strength.GVISOR, Strength.MACHINE) or (len(mapped) == 3 and mapped[:2] != ["0", "0"]):
         return Finding("user namespace", "be root of the host's own kernel", ProbeVerdict.HOLDS)
-    advice = "root of a sandbox is root of the host, without its capabilities: switch on userns-remap in the engine"
+    advice = "root of a sandbox is root of the host, without its capabilities: "
+    advice += "switch on userns-remap in the engine, or hostUsers: false in the template of pods"
     return Finding("user namespace", "be root of the host's own kernel", ProbeVerdict.WEAK, advice)
 
 
@@ -279,6 +313,9 @@ async def _limits(driver: Driver, limits: SandboxLimits, strength: Strength) -> 
     ):
         async with _sandbox(driver) as machine:
             found.append(await _limit(machine, strength, layer, name, program, expects))
+            if not driver.capabilities.limits_processes and found[-1].said == "UNLIMITED" and layer == "processes":
+                advice = "the nodes limit none: set podPidsLimit in the configuration of their kubelets"
+                found[-1] = Finding(layer, name, ProbeVerdict.WEAK, advice)
     return found
 
 

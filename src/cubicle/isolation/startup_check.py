@@ -42,6 +42,8 @@ def file_of(settings: Settings) -> Path:
         settings.docker_runtime,
         settings.docker_host,
         settings.sandbox_image,
+        *(settings.kubernetes_image, settings.kubernetes_isolation.value, settings.kubernetes_namespace),
+        *(str(settings.kubeconfig), str(settings.kubernetes_pod_template)),
         platform.release(),
         bundle.digest(bundle.build()),
     )
@@ -77,13 +79,22 @@ def demanded(settings: Settings) -> RequireIsolation:
 class StartupCheck:
     """Knows whether the isolation holds, and keeps the service from starting where it must and does not."""
 
-    def __init__(self, settings: Settings, prove: Callable[[], Awaitable[Report]], *, isolates: bool = True) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        prove: Callable[[], Awaitable[Report]],
+        *,
+        isolates: bool = True,
+        only_looks: bool = False,
+    ) -> None:
+        """`only_looks`: another process of the service has tried it, and only its report is read."""
         self._settings = settings
         self._isolates = isolates
         self._prove = prove
         self.proof: IsolationReport | None = None
         self.complaint = ""
         """What does not hold, by the last check."""
+        self._only_looks = only_looks
         self.postponed = False
         """Whether the disk was too full to try them: `check` has to be called again."""
 
@@ -94,6 +105,9 @@ class StartupCheck:
             return
         file = await asyncio.to_thread(file_of, self._settings)
         found = await asyncio.to_thread(kept, file)
+        if self._only_looks:
+            self.proof = found
+            return
         if found is None or found.report.missing or found.report.unchecked:
             try:
                 found = IsolationReport(await self._prove(), time.time())

@@ -15,13 +15,13 @@ from weakref import WeakValueDictionary
 
 from cubicle.core.chat import Chat
 from cubicle.fairness.fair_slots import FairSlots
-from cubicle.journal import anchor, format, reading
+from cubicle.journal import format, reading
 from cubicle.journal.aging import find_old
 from cubicle.journal.format import Entry
 from cubicle.journal.head import Head, answer
 from cubicle.journal.identities import Identities
 from cubicle.journal.lookup import CallLookup, KeptCall
-from cubicle.journal.startup import imported_number, read_numbers
+from cubicle.journal.startup import JournalNumbers, imported_number
 from cubicle.journal.writer import Add, AddBlob, Forget, Lost, Operation, Prune, Release, Work, Writer
 from cubicle.tasks import start_task
 
@@ -82,11 +82,12 @@ class Journal:
         self._news: WeakValueDictionary[str, asyncio.Event] = WeakValueDictionary()
         self._scans = FairSlots(total=4, of_tenant=2, of_chat=256)
         self._writer = Writer(folder, limit, self._tell)
+        self._anchor = JournalNumbers(folder, limit)
 
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
         if self._limit:
-            self._numbers, known = await asyncio.to_thread(read_numbers, self._folder, self._limit)
+            self._numbers, known = await asyncio.to_thread(self._anchor.read)
             self._before = dict(self._numbers)
             self._writer.start()
             self._closed = False
@@ -377,7 +378,7 @@ class Journal:
         }
         if numbers != self._saved:
             try:
-                await asyncio.to_thread(anchor.save, self._folder, numbers)
+                await asyncio.to_thread(self._anchor.save, numbers)
                 self._saved = numbers
             except OSError as error:
                 log.warning("the numbers of the journals could not be saved: %s", error.strerror)

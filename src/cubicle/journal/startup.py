@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 
 from cubicle import record
@@ -17,6 +18,22 @@ IMPORTED = ".imported"
 """A file in the folder of a journal that came from another service: one that runs does not know it yet."""
 
 
+class JournalNumbers:
+    """Where the last numbers of all journals are kept."""
+
+    def __init__(self, folder: Path, limit: int) -> None:
+        self._folder = folder
+        self._limit = limit
+
+    def read(self) -> tuple[dict[bytes, int], dict[bytes, int]]:
+        """As `read_numbers`. Blocks."""
+        return read_numbers(self._folder, self._limit)
+
+    def save(self, numbers: Mapping[bytes, int]) -> None:
+        """Blocks. Raises OSError."""
+        anchor.save(self._folder, numbers)
+
+
 def read_numbers(folder: Path, limit: int) -> tuple[dict[bytes, int], dict[bytes, int]]:
     """The last number of each chat, and those that are known to have been higher. Blocks.
 
@@ -28,7 +45,7 @@ def read_numbers(folder: Path, limit: int) -> tuple[dict[bytes, int], dict[bytes
         if not anchor.DIGEST.fullmatch(path.name):
             continue
         try:
-            numbers[bytes.fromhex(path.name)] = _read_head(path, limit)
+            numbers[bytes.fromhex(path.name)] = read_head(path, limit)
         except (OSError, BadRecord) as error:
             log.error("a journal cannot be used: %s", error, extra={"folder": path.name})
     known = anchor.read(folder)
@@ -45,7 +62,8 @@ def imported_number(folder: Path, digest: str) -> int:
     return 0
 
 
-def _read_head(folder: Path, limit: int) -> int:
+def read_head(folder: Path, limit: int) -> int:
+    """The last number of one chat. Where it cannot be told, the journal is repaired. Blocks."""
     with contextlib.suppress(OSError):
         known = reading.segments(folder)
         last = reading.last_line(known[-1][1]) if known else None

@@ -97,10 +97,20 @@ def _wake(future: asyncio.Future[None] | None) -> None:
         future.set_result(None)
 
 
+class Unattached:
+    """In the place of a sandbox's connection, for a socket that leads to none."""
+
+    def __init__(self) -> None:
+        self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def check(self) -> None:
+        pass
+
+
 class DialledSocket:
     """The same promises as `Stream`, over a socket of the service's own."""
 
-    def __init__(self, sock: socket.socket, line: GuestLink) -> None:
+    def __init__(self, sock: socket.socket, line: GuestLink | Unattached) -> None:
         self._loop = asyncio.get_running_loop()
         self._sock = sock
         self._line = line

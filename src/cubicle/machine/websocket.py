@@ -106,6 +106,20 @@ class WebSocketClient:
         `headers` are sent besides those of the handshake; a Host among them takes the place of 127.0.0.1.
         """
         stream = await machine.dial(port, straight=True)
+        return await cls.over(stream, port, path, most=most, subprotocols=subprotocols, headers=headers)
+
+    @classmethod
+    async def over(
+        cls,
+        stream: StreamConnection,
+        port: int,
+        path: str,
+        *,
+        most: int | ByteAccount,
+        subprotocols: Sequence[str] = (),
+        headers: Sequence[tuple[str, str]] = (),
+    ) -> Self:
+        """Shake hands over a connection, which is closed if that fails."""
         try:
             async with asyncio.timeout(_OPEN_LIMIT):
                 uri = WebSocketURI(False, "127.0.0.1", port, path, "", None, None)

@@ -21,7 +21,7 @@ from cubicle.mcp_api.cancellation import InFlight
 from cubicle.mcp_api.handlers import Instructions, McpHandlers
 from cubicle.mcp_api.mcp_tasks import McpTasks
 from cubicle.mcp_api.repeated_calls import RepeatedCalls, read_boot
-from cubicle.mcp_api.request_check import MAX_BODY, Receive, RequestCheck, Scope, Send
+from cubicle.mcp_api.request_check import MAX_BODY, Forward, Receive, RequestCheck, Scope, Send
 from cubicle.mcp_api.request_ids import RequestIds
 from cubicle.mcp_api.resumption import ResumableAnswers
 from cubicle.mcp_api.running_calls import RunningCalls
@@ -48,10 +48,12 @@ class McpEndpoint:
         unfinished: UnfinishedCalls | None = None,
         secret: bytes = b"",
         watch: AccessWatch | None = None,
+        forward: Forward | None = None,
         clients: Clients | None = None,
         cards: UiCards | None = None,
     ) -> None:
         """`secret` signs what clients show again after a restart of the service."""
+        self._forward = forward
         self._registry = registry
         self._uploads = uploads
         self._instructions = instructions
@@ -110,6 +112,7 @@ class McpEndpoint:
                     request_ids,
                     self._watch,
                     self._calls,
+                    self._forward,
                 )
                 yield
                 self._gate = None

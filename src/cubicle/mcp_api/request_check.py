@@ -22,8 +22,8 @@ from cubicle.chat.authentication import Authentication, Shown, Who
 from cubicle.chat.authentication import Refused as NotLetIn
 from cubicle.core import event_ids, problem
 from cubicle.core.accept import accepts_mcp, is_json
-from cubicle.core.caller import Caller, Headers, NotYourChat, identify, in_conversation, in_named
-from cubicle.core.chat import BadChatId
+from cubicle.core.caller import Caller, Headers, NotYourChat, chat_id, identify, in_conversation, in_named
+from cubicle.core.chat import BadChatId, Chat
 from cubicle.core.chat_isolation import ChatIdMissing, Isolation
 from cubicle.core.identity import Identity
 from cubicle.core.problem import Problem
@@ -53,6 +53,8 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
+Forward = Callable[[Scope, Receive, Send, Chat], Awaitable[bool]]
+"""Answers the request if another process owns the chat; whether it did."""
 
 MAX_BODY = 64 * 1024**2
 _LONG_META = Problem(413, "The fields of `_meta`, or the name of the tool, are too long. Send shorter ones.")
@@ -81,6 +83,8 @@ class RequestCheck:
     request_ids: RequestIds
     watch: AccessWatch
     calls: RunningCalls
+    forward: Forward | None = None
+    """Has a request answered by whoever owns its chat; None where this process owns all."""
     large: FairSlots = field(default_factory=lambda: FairSlots(total=16, of_tenant=4, of_chat=16))
     """For requests with a body over 1 MB, which lies in memory more than once."""
 
@@ -115,6 +119,8 @@ class RequestCheck:
                 await send_refusal(tell, problem.SERVER_ERROR)
 
     async def _held(self, scope: Scope, headers: Headers, caller: Caller, receive: Receive, send: Send) -> None:
+        if _is_settled(scope, headers) and await self._passed_on(scope, receive, send, caller):
+            return
         async with AsyncExitStack() as stack:
             await self._answer(scope, headers, caller, receive, send, stack)
 
@@ -157,9 +163,16 @@ class RequestCheck:
                 if session is None:
                     raise McpRefused(problem.bad_request(f"Name the MCP session in the header {SESSION_HEADER}."))
                 caller = self._resuming(caller, headers, event)
+                if await self._passed_on(scope, receive, send, caller):
+                    return
                 await self.resumable.resume(event, caller, session, receive, _with_session(send, session))
             case _:
                 raise McpRefused(problem.not_allowed("POST", "DELETE"))
+
+    async def _passed_on(self, scope: Scope, receive: Receive, send: Send, caller: Caller) -> bool:
+        """Whether another process owns the chat, and has answered."""
+        note(chat=caller.chat.id)
+        return self.forward is not None and await self.forward(scope, receive, send, caller.chat)
 
     def _resuming(self, caller: Caller, headers: Headers, event: str) -> Caller:
         """Whoever comes back sends no `_meta`: the event names the conversation, if that named the chat."""
@@ -191,7 +204,8 @@ class RequestCheck:
             caller = in_conversation(caller, headers, self.mode, message.params.get("_meta"))
         except ChatIdMissing as error:
             raise McpRefused(problem.bad_request(str(error))) from None
-        note(chat=caller.chat.id)
+        if await self._passed_on(scope, _replay(bytes(body), receive), send, caller):
+            return
         if len(body) > _MAX_OTHER_BODY and message.method != "tools/call":
             raise McpRefused(problem.too_large(_MAX_OTHER_BODY))
         if self.calls.draining and message.method == "tools/call":
@@ -246,6 +260,11 @@ def _watched(identity: Identity) -> Identity:
     """What ends a request: a key that ends, or is revoked. The end of an OAuth token does not: a command may run for
     longer than the minutes that a token has. Streams that only listen end with it by themselves."""
     return replace(identity, expires=None) if identity.person else identity
+
+
+def _is_settled(scope: Scope, headers: Headers) -> bool:
+    """Whether nothing but the headers says which chat it is."""
+    return chat_id(headers) is not None or scope["method"] not in ("POST", "GET")
 
 
 def _is_handshake(headers: Headers) -> bool:

@@ -87,8 +87,11 @@ class Answer:
 class ProgramConnection:
     """One connection to a port, for one request after the other."""
 
-    def __init__(self, stream: StreamConnection, port: int = 0) -> None:
+    def __init__(self, stream: StreamConnection, port: int = 0, *, trusted: bool = False) -> None:
+        """`trusted`: the other end reads what it is sent, and can be sent another request behind a body."""
         self.port = port
+        self._trusted = trusted
+        self._sent_body = True
         self.used = False
         """Whether it carried a request before: then the program may have hung up in the meantime."""
         self.closer: asyncio.TimerHandle | None = None
@@ -111,6 +114,7 @@ class ProgramConnection:
         names = [name.lower() for name, _ in headers]
         self._is_chunked = b"transfer-encoding" in names
         self._has_body = self._is_chunked or b"content-length" in names
+        self._sent_body = not self._has_body
         self._asks_for_head = method == "HEAD"
         lines = [b"%s %s HTTP/1.1" % (method.encode(), target), *(b"%s: %s" % header for header in headers)]
         head = b"\r\n".join([*lines, b"", b""])
@@ -129,6 +133,7 @@ class ProgramConnection:
     async def end_body(self) -> None:
         if self._is_chunked:
             await self._stream.write(b"0\r\n\r\n")
+        self._sent_body = True
 
     async def head(self) -> Answer:
         """The answer as soon as its head is there; informational ones are passed over. Raises NotHttp."""
@@ -257,7 +262,13 @@ class ProgramConnection:
         Only after a request without a body: a program that did not read the body would take it for the next request.
         """
         answer = self._answer
-        if self._has_body or self._surplus or self._unparsed or not self.is_quiet:
+        if (
+            (self._has_body and not self._trusted)
+            or not self._sent_body
+            or self._surplus
+            or self._unparsed
+            or not self.is_quiet
+        ):
             return False
         if not answer.is_whole or not answer.keeps_alive:
             return False

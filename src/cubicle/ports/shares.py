@@ -61,19 +61,30 @@ class PortShares:
         """Read the records. One that cannot be read is set aside: its ports are private again. Blocks."""
         record.make_folder(self._folder)
         for path in self._folder.glob("*.json"):
-            try:
-                chat, shares, unused = _read(path)
-            except NewerRecord as error:
-                log.warning("shares of ports are not used: %s", error, extra={"file": path.name})
-            except (BadRecord, BadChatId) as error:
-                log.warning("shares of ports cannot be read, and were set aside: %s", error, extra={"file": path.name})
-                record.keep_bad(path)
-            else:
-                self._shares[chat] = shares
-                if unused:
-                    self._damaged.add(chat)
-                    fields = chat_fields(chat) | {"file": path.name}
-                    log.warning("%d shares of ports cannot be used: these ports are private", unused, extra=fields)
+            self._load(path)
+
+    def look_again(self, digest: str) -> None:
+        """Read what another process wrote of a chat. Blocks."""
+        for chat in [chat for chat in self._shares if chat.digest == digest]:
+            del self._shares[chat]
+        path = self._folder / f"{digest}.json"
+        if path.exists():
+            self._load(path)
+
+    def _load(self, path: Path) -> None:
+        try:
+            chat, shares, unused = _read(path)
+        except NewerRecord as error:
+            log.warning("shares of ports are not used: %s", error, extra={"file": path.name})
+        except (BadRecord, BadChatId) as error:
+            log.warning("shares of ports cannot be read, and were set aside: %s", error, extra={"file": path.name})
+            record.keep_bad(path)
+        else:
+            self._shares[chat] = shares
+            if unused:
+                self._damaged.add(chat)
+                fields = chat_fields(chat) | {"file": path.name}
+                log.warning("%d shares of ports cannot be used: these ports are private", unused, extra=fields)
 
     def allowed(self, tenant: str) -> bool:
         return ALL_TENANTS in self._tenants or tenant in self._tenants

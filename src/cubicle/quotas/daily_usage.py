@@ -9,9 +9,9 @@ import logging
 import math
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from cubicle.record import BadRecord
 log = logging.getLogger(__name__)
 
 _VERSION = 1
+_LOOK_SECONDS = 5.0
 _MAX_RECORD = 4096
 _MAX_KEPT = 20_000
 _MAX_NUMBER = 2.0**62
@@ -44,9 +45,18 @@ class DailyUsage:
     """One small file each, named by a hash. Reading and writing are done in threads."""
 
     def __init__(
-        self, folder: Path, *, clock: Callable[[], float] = time.monotonic, now: Callable[[], Moment] = Moment.now
+        self,
+        folder: Path,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], Moment] = Moment.now,
+        others: Sequence[Path] = (),
     ) -> None:
+        """`others`: where other processes of the service count."""
         self._folder = folder
+        self._others = others
+        self._elsewhere: OrderedDict[Subject, tuple[float, float, int]] = OrderedDict()
+        """When it was looked at, CPU seconds and bytes that others counted."""
         self._clock = clock
         self._now = now
         self._kept: OrderedDict[Subject, DayUse] = OrderedDict()
@@ -71,6 +81,32 @@ class DailyUsage:
         if self._clock() - use.began >= DAY:
             use.cpu_seconds, use.egress_bytes, use.began = 0.0, 0, self._clock()
         return use
+
+    async def total(self, subject: Subject) -> DayUse:
+        """The same with what other processes counted, as they wrote it down of late."""
+        use = await self.of(subject)
+        if not self._others:
+            return use
+        known = self._elsewhere.get(subject)
+        if known is None or self._clock() - known[0] > _LOOK_SECONDS:
+            known = (self._clock(), *await asyncio.to_thread(self._read_others, subject))
+            self._elsewhere[subject] = known
+            self._elsewhere.move_to_end(subject)
+            while len(self._elsewhere) > _MAX_KEPT:
+                self._elsewhere.popitem(last=False)
+        return replace(use, cpu_seconds=use.cpu_seconds + known[1], egress_bytes=use.egress_bytes + known[2])
+
+    async def totals(self) -> list[tuple[Subject, DayUse]]:
+        """Of all that were used of late."""
+        return [(subject, await self.total(subject)) for subject, _ in self.known()]
+
+    def _read_others(self, subject: Subject) -> tuple[float, int]:
+        cpu, egress = 0.0, 0
+        for folder in self._others:
+            with suppress(OSError, ValueError):  # it is set aside by whose it is
+                used, sent, elapsed = _load(folder / self._path(subject).name, self._now())
+                cpu, egress = (cpu + used, egress + sent) if elapsed < DAY else (cpu, egress)
+        return cpu, egress
 
     async def add(self, subject: Subject, *, cpu_seconds: float = 0.0, egress_bytes: int = 0) -> None:
         use = await self.of(subject)

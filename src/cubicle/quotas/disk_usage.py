@@ -7,6 +7,7 @@ import logging
 from collections import Counter
 from collections.abc import Collection, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from cubicle import record
@@ -21,11 +22,36 @@ _MAX_SIZE = 32 * 1024**2
 _MAX_NAME = 256
 
 
+@dataclass(frozen=True)
+class _Seen:
+    """The record of another process, as it was last read."""
+
+    stamp: int = 0
+    sums: Counter[Subject] = field(default_factory=Counter)
+
+    def again(self, path: Path) -> _Seen:
+        """Blocks. What cannot be read is set aside by whose it is."""
+        try:
+            stamp = path.stat().st_mtime_ns
+            if stamp == self.stamp:
+                return self
+            sums: Counter[Subject] = Counter()
+            for subjects, size in _parsed(record.read(path, _MAX_SIZE)).values():
+                sums.update(dict.fromkeys(subjects, size))
+            return _Seen(stamp, sums)
+        except FileNotFoundError:
+            return _Seen()
+        except (OSError, BadRecord):
+            return self
+
+
 class DiskUsage:
     """One record for all chats."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, others: Sequence[Path] = ()) -> None:
+        """`others`: where other processes of the service note theirs."""
         self._path = folder / FILE
+        self._others = {each / FILE: _Seen() for each in others}
         self._chats: dict[str, tuple[tuple[Subject, ...], int]] = {}
         self._sums: Counter[Subject] = Counter()
         self._changed = False
@@ -56,7 +82,12 @@ class DiskUsage:
             self._changed = True
 
     def used(self, subject: Subject) -> int:
-        return self._sums[subject]
+        return self._sums[subject] + sum(seen.sums[subject] for seen in self._others.values())
+
+    async def look(self) -> None:
+        """See what other processes wrote."""
+        for path, seen in self._others.items():
+            self._others[path] = await asyncio.to_thread(seen.again, path)
 
     def forget(self, digest: str) -> None:
         """The chat is removed."""

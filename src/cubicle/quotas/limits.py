@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple, Self
 
@@ -48,6 +48,12 @@ class QuotaLimits:
     disk_bytes: int = 0
     sandboxes: int = 0
 
+    def divided(self, share: int) -> Self:
+        """Of one of so many processes: calls at once and in a minute, rounded up."""
+        if share == 1:
+            return self
+        return replace(self, calls=-(-self.calls // share), per_minute=-(-self.per_minute // share))
+
     @classmethod
     def of(cls, settings: OperationSettings, scope: Scope) -> Self:
         def found(name: str) -> int:
@@ -80,15 +86,18 @@ def setting_name(scope: Scope, name: str) -> str:
 class LimitTable:
     """The limits of every subject: tenants and users have those of the settings, each key those of its entry."""
 
-    def __init__(self, settings: Mapping[Scope, QuotaLimits], keys: KeyRing | None = None) -> None:
-        self._settings = settings
+    def __init__(self, settings: Mapping[Scope, QuotaLimits], keys: KeyRing | None = None, *, share: int = 1) -> None:
+        """`share`: the processes among which calls at once and in a minute are divided."""
+        self._settings = {scope: limits.divided(share) for scope, limits in settings.items()}
         self._keys = keys
+        self._share = share
 
     def of(self, subject: Subject) -> QuotaLimits:
         if subject.scope is not Scope.KEY:
             return self._settings[subject.scope]
         found = self._keys.limits(subject.name) if self._keys is not None else KeyLimits()
-        return QuotaLimits(found.calls_at_once, found.calls_per_minute, sandboxes=found.sandboxes)
+        limits = QuotaLimits(found.calls_at_once, found.calls_per_minute, sandboxes=found.sandboxes)
+        return limits.divided(self._share)
 
     @property
     def sandboxes(self) -> bool:

@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Protocol
 
 from cubicle.core.chat import Chat
@@ -55,14 +56,24 @@ class Quotas:
     """Asked by tools and HTTP routes; fed by the network worker's reports and by looks at the sandboxes."""
 
     def __init__(
-        self, settings: Settings, metrics: Metrics, lag: LoopLag, egress: EgressBlocks, keys: KeyRing | None = None
+        self,
+        settings: Settings,
+        metrics: Metrics,
+        lag: LoopLag,
+        egress: EgressBlocks,
+        keys: KeyRing | None = None,
+        own: Callable[[Path], Path] = lambda path: path,
+        others: Callable[[Path], Sequence[Path]] = lambda path: (),
     ) -> None:
-        """`keys`: those with limits of their own."""
+        """`keys`: those with limits of their own. `own`: where one of several processes keeps what it counts, `others`:
+        where the others do. What a day or a disk may hold is for all of them; calls at once and in a minute are divided
+        among the workers."""
+        folder = settings.data_dir / FOLDER
         self.limits = {scope: QuotaLimits.of(settings, scope) for scope in (Scope.TENANT, Scope.USER)}
-        self._table = LimitTable(self.limits, keys)
+        self._table = LimitTable(self.limits, keys, share=settings.workers)
         self._metrics = metrics
         self._calls = CallQuotas(self._table)
-        self._daily = DailyUsage(settings.data_dir / FOLDER)
+        self._daily = DailyUsage(own(folder), others=others(folder))
         self._shedding = LoadShedding(settings.shed_memory_mb << 20, settings.shed_lag_ms / 1000, lambda: lag.typical)
         self._users_have_budgets = bool(settings.sub_agent_user_budget_usd)
         self._owners = ChatOwners(self._is_noted)
@@ -83,7 +94,7 @@ class Quotas:
         self._egress = egress
         self._cpu: dict[str, tuple[float, float]] = {}
         """Seconds of each sandbox at the last look, and when it was started, by its name."""
-        self._disk = DiskUsage(settings.data_dir / FOLDER)
+        self._disk = DiskUsage(own(folder), others(folder))
 
     @asynccontextmanager
     async def call(
@@ -170,7 +181,7 @@ class Quotas:
         limits, scope = self._table.of(subject), subject.scope
         if not limits.cpu_seconds and not limits.egress_bytes:
             return
-        use = await self._daily.of(subject)
+        use = await self._daily.total(subject)
         name = scope.value.upper()
         if limits.cpu_seconds and use.cpu_seconds >= limits.cpu_seconds:
             sentence = (
@@ -212,7 +223,7 @@ class Quotas:
         limits, found = self.limits[Scope.TENANT], []
         subject, day = Subject(Scope.TENANT, tenant), None
         if limits.cpu_seconds or limits.egress_bytes:
-            day = await self._daily.of(subject)
+            day = await self._daily.total(subject)
         used: dict[Limit, float] = {
             Limit.SANDBOXES: running,
             Limit.CALLS: self._calls.tenants.get(tenant, 0),
@@ -255,6 +266,7 @@ class Quotas:
                 if turns % _SAVE_EVERY == 0:
                     await self._daily.save()
                     await self._disk.save()
+                    await self._disk.look()
             except Exception:
                 log.exception("what tenants use could not be counted")
 
@@ -271,7 +283,7 @@ class Quotas:
             await self._daily.add(subject, egress_bytes=amount)
         spent = {
             subject
-            for subject, use in self._daily.known()
+            for subject, use in await self._daily.totals()
             if (most := self.limits[subject.scope].egress_bytes) and use.egress_bytes >= most
         }
         self._egress.spent_tenants = sorted(subject.tenant for subject in spent if subject.scope is Scope.TENANT)[:500]

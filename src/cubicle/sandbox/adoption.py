@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from cubicle.log import chat_fields
-from cubicle.machine.errors import Gone
+from cubicle.machine.errors import Gone, NotRunning
 from cubicle.machine.machine import Machine
 from cubicle.sandbox.driver import Driver, SandboxSeen, State
 from cubicle.sandbox.sandbox_services import SandboxServices
@@ -57,6 +57,30 @@ class Adoption:
                 break
             await asyncio.sleep(_POLL_SECONDS)
         return slot.live
+
+    async def take_in(self, group: asyncio.TaskGroup, slot: Slot) -> None:
+        """Connect to one that another process had until now, if it is up."""
+        async with slot.lock:
+            if slot.machine is not None or not slot.name:
+                return
+            slot.state = State.RUNNING
+            try:
+                (await self._driver.connect(slot.name)).close()
+            except NotRunning:
+                slot.state = State.STOPPED
+            else:
+                await self._adopt_one(group, slot)
+
+    @staticmethod
+    def let_go(slots: dict[str, Slot], digest: str, *, by_force: bool = False) -> bool:
+        """Leave it to another process; False, and nothing happens, while somebody uses it, unless that has it."""
+        slot = slots.get(digest)
+        if slot is not None and slot.in_use and not by_force:
+            return False
+        if slot is not None:
+            slot.hang_up()
+            del slots[digest]
+        return True
 
     async def _adopt_one(self, group: asyncio.TaskGroup, slot: Slot) -> None:
         """One that cannot be taken over is left as it is, with what runs in it, until somebody calls for it."""

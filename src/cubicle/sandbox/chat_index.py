@@ -58,6 +58,13 @@ class ChatIndex:
         """Whether anything is written down of a chat."""
         return os.path.lexists(self._folder / digest)
 
+    def chat_of(self, digest: str) -> Chat | None:
+        """Whose digest it is, if that can be read."""
+        with suppress(OSError, BadRecord, BadChatId):
+            known = _read(self._folder / digest)
+            return known.chat if known.chat.digest == digest else None
+        return None
+
     def remove(self, digest: str) -> None:
         try:
             record.remove(self._folder / digest)

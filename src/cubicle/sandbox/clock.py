@@ -12,7 +12,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +89,7 @@ class ServiceClock:
 
     def open(self) -> None:
         """Go on from where the service before ended."""
-        kept = _read(self._path) if self._path is not None else Kept()
+        kept = _read_all(self._path) if self._path is not None else Kept()
         self._at = self._calm_since = self._clock.elapsed()
         self._wall_at = self._clock.wall()
         self._uses = kept.uses
@@ -158,6 +158,16 @@ class ServiceClock:
             "uses": self._uses,
         }
         durable.write(self._path, json.dumps(fields).encode())
+
+
+def _read_all(path: Path) -> Kept:
+    """What all processes of the service kept, each in a file of its own: they count the same time."""
+    found = [_read(each) for each in {path, *path.parent.glob(f"{path.stem.partition('-')[0]}*{path.suffix}")}]
+    uses: dict[str, float] = {}
+    for kept in found:
+        for key, reading in kept.uses.items():
+            uses[key] = max(reading, uses.get(key, 0.0))
+    return replace(max(found, key=lambda kept: kept.reading), uses=uses)
 
 
 def _read(path: Path) -> Kept:

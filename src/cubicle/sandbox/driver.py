@@ -66,9 +66,11 @@ class DriverHost:
     """The machine that sandboxes run on."""
 
     kernel: str
-    """The release of its kernel."""
+    """The release of its kernel; empty if that cannot be known."""
     here: bool = True
     """Whether this process sees the same files, network and processes as its root does."""
+    network_targets: tuple[tuple[str, str, int], ...] = ()
+    """What its network leads to and no sandbox may reach: what it is, address and port."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,12 @@ class Capabilities:
     """`resume` lets a sandbox run on that was stopped or frozen."""
     rescues: bool = False
     """`rescue` gives a sandbox that was set aside back to an owner."""
+    limits_processes: bool = True
+    """The number of a sandbox's processes is limited by the driver, not by whoever set the host up."""
+    hides_kernel_files: bool = True
+    """What of /proc and /sys tells of the host is hidden from its sandboxes."""
+    pools: bool = False
+    """It keeps blank sandboxes up itself: `take_blank` gives one to an owner."""
     image_store: bool = False
     """Its sandboxes stand on images of IMAGE_DIR, which have to stay for as long as one does."""
 
@@ -129,6 +137,16 @@ class Driver(Protocol):
         With an owner, bind it to that owner for good; a blank one that runs becomes the owner's without a restart.
         When this returns, `connect` works at once, and all that makes the sandbox the owner's is on disk.
         Raises StartFailed, and then leaves nothing running.
+        """
+
+    async def take_blank(self, owner: str) -> str | None:
+        """Give the owner a blank sandbox that is up, of those that the driver keeps itself; its name, or None if there
+        is none. When this returns, all that `start` promises of it holds. Raises OwnerHasSandbox.
+        """
+
+    async def take_over(self, owner: str) -> None:
+        """Of several processes over the same sandboxes, this one uses the owner's from now on: connections of others to
+        it end, where they are not known to have ended with their process.
         """
 
     async def stop(self, name: str) -> None:
@@ -176,6 +194,12 @@ class Driver(Protocol):
 
     async def network(self, name: str) -> int | None:
         """An open descriptor of its network namespace, the caller's to close; None where this host cannot enter it."""
+
+    async def address(self, name: str) -> tuple[str, int] | None:
+        """Where on a network its guest listens, if it is up; None where no network leads to it."""
+
+    async def why_ended(self, name: str) -> str:
+        """Why a sandbox that was up, and that nobody here has stopped, is not any more; empty if that is not known."""
 
     async def flush(self, name: str) -> None:
         """Have on the host's disk what was written in it, if that can be lost when the host's disk gets full.

@@ -83,6 +83,7 @@ class Expiry:
         trash_changed: Callable[[Collection[str]], Awaitable[None]],
         deleted: Callable[[str], Awaitable[None]],
         follow_deleted: Callable[[], Awaitable[Collection[str]]],
+        empties_trash: bool = True,
     ) -> None:
         self._driver = driver
         self._clock = clock
@@ -94,6 +95,8 @@ class Expiry:
         self._trash_changed = trash_changed
         self._deleted = deleted
         self._follow_deleted = follow_deleted
+        self._empties_trash = empties_trash
+        """Of several processes over the same sandboxes one does."""
         self._in_trash: dict[str, float] | None = None
         """The readings at which what is in the trash was first seen there; None before the first look."""
 
@@ -172,7 +175,7 @@ class Expiry:
             await self._trash_changed(self._in_trash.keys())
         for each in found:
             age, readable = self._clock.now() - self._in_trash[each.name], each.note is not None
-            if is_deleted(self._ages, age=age, calm=self._clock.calm, readable=readable):
+            if self._empties_trash and is_deleted(self._ages, age=age, calm=self._clock.calm, readable=readable):
                 chat = each.note.chat if each.note else None
                 log.info("deleted from the trash", extra={"chat": chat.id if chat else "?"})
                 await self._driver.delete(each.name)

@@ -14,7 +14,7 @@ from cubicle.core.chat import Chat
 from cubicle.fairness.fair_slots import FairSlots
 from cubicle.journal.journal import Journal
 from cubicle.log import chat_fields
-from cubicle.machine.errors import NoSpace, NotRunning, OwnedByAnother, SandboxError, StartFailed, StartRefused
+from cubicle.machine.errors import NoSpace, NotRunning, SandboxError, StartFailed, StartRefused
 from cubicle.machine.machine import Machine
 from cubicle.sandbox.adoption import ANSWER_SECONDS, Adoption
 from cubicle.sandbox.chat_index import ChatIndex, ChatRecord
@@ -25,9 +25,10 @@ from cubicle.sandbox.free_space import FreeSpace
 from cubicle.sandbox.lifecycle import Lifecycle
 from cubicle.sandbox.removals import Removals
 from cubicle.sandbox.sandbox_services import Admission, SandboxService, SandboxServices
+from cubicle.sandbox.sharing import Alone, Sharing
 from cubicle.sandbox.slot import Overview, Slot, unforeseen
 from cubicle.sandbox.trash import Discarded, TrashNote
-from cubicle.sandbox.warm_pool import Furnish, WarmPool, connect, new_name
+from cubicle.sandbox.warm_pool import Furnish, WarmPool, connect
 
 log = logging.getLogger(__name__)
 
@@ -64,8 +65,10 @@ class Fleet:
         furnish: Furnish | None = None,
         space: FreeSpace | None = None,
         journal: Journal | None = None,
+        sharing: Sharing | None = None,
     ) -> None:
         self._driver = driver
+        self._sharing = sharing or Alone()
         self._space = space
         self._chat_index = chat_index
         self._ages = Ages(idle_after, remove_after, trash_after)
@@ -74,9 +77,7 @@ class Fleet:
         self.lifecycle = Lifecycle(journal, self._clock, driver)
         self._sandbox_services = SandboxServices([self.lifecycle.attached, *sandbox_services])
         self.on_removed = self.lifecycle.on_removed
-        removals = Removals(
-            driver, chat_index, self._slots, self.lifecycle, hang_up=self._hang_up, slot_of=self._slot_of
-        )
+        removals = Removals(driver, chat_index, self._slots, self.lifecycle, self._slot_of, self._sharing.claim_one)
         self._expiry = Expiry(
             driver,
             self._clock,
@@ -88,9 +89,10 @@ class Fleet:
             trash_changed=removals.follow_trash,
             deleted=self.lifecycle.tell_deleted,
             follow_deleted=removals.follow_deleted,
+            empties_trash=self._sharing.part.slot == 1,
         )
         self._starts = FairSlots(total=4, of_tenant=3, of_chat=8)
-        self.pool = WarmPool(driver, pool_size, furnish)
+        self.pool = WarmPool(driver, pool_size, furnish, self._sharing.part)
         self._group = asyncio.TaskGroup()
         self._keepers: list[asyncio.Task[None]] = []
         self._closing = False
@@ -121,7 +123,7 @@ class Fleet:
             if slot.starting is not None:
                 slot.starting.cancel()
         for slot in self._slots.values():
-            self._hang_up(slot)
+            slot.hang_up()
         self.pool.close()
         await self._group.__aexit__(None, None, None)
         await self._expiry.close()
@@ -150,9 +152,9 @@ class Fleet:
             yield slot.live or await self._bring_up(slot, chat, create)
             if self._space is not None and self._space.tight and slot.live is not None:
                 await self._driver.flush(slot.name)
-        except SandboxError:
+        except SandboxError as error:
             counts = wake
-            raise
+            raise await self.lifecycle.explained(error, slot) from None
         finally:
             slot.leases -= 1
             if counts:
@@ -194,6 +196,11 @@ class Fleet:
         return CONDITIONS[seen.state] if seen is not None and made else "none"
 
     def overview(self) -> list[Overview]:
+        """All sandboxes of the service, those of others as they were last seen."""
+        own = self.own_overview()
+        return [*own, *(seen for seen in self._sharing.elsewhere() if seen.digest not in self._slots)]
+
+    def own_overview(self) -> list[Overview]:
         return [slot.overview(self._clock.now()) for slot in self._slots.values() if slot.name or slot.reason]
 
     async def stop(self, chat: Chat) -> None:
@@ -218,6 +225,28 @@ class Fleet:
             slot.say_stopped("The operator removed this sandbox.")
             await self._remove(slot, "removed by hand", now=now)
         return True
+
+    async def take_in(self, chat: Chat) -> None:
+        """The chat was another's until now: be connected to its sandbox, if that is up."""
+        slot = await self._look_for(chat)
+        if slot is not None:
+            slot.last_used = self._clock.last_use(slot.key)
+            await self._adoption.take_in(self._group, slot)
+
+    def let_go(self, digest: str) -> bool:
+        """Leave the chat to another; False, and nothing happens, while somebody uses it."""
+        return self._adoption.let_go(self._slots, digest)
+
+    def lose(self, digest: str) -> None:
+        """The chat is another's, who has taken it: what is done for it here ends."""
+        self._adoption.let_go(self._slots, digest, by_force=True)
+
+    def holds(self, digest: str) -> bool:
+        return digest in self._slots
+
+    async def chat_of(self, digest: str) -> Chat | None:
+        """The chat of this digest, as far as it is written down."""
+        return await asyncio.to_thread(self._chat_index.chat_of, digest)
 
     async def trash(self) -> Sequence[Discarded]:
         """The removed sandboxes that can still be restored."""
@@ -263,7 +292,7 @@ class Fleet:
             if slot.live is not None:
                 return slot.live
             offence = slot.machine.offence if slot.machine is not None else ""
-            self._hang_up(slot)
+            slot.hang_up()
             slot.state, slot.reason = State.STARTING, ""
             began = time.perf_counter()
             try:
@@ -308,10 +337,10 @@ class Fleet:
             await asyncio.to_thread(self._space.require)
         slot.since, slot.started = await asyncio.to_thread(self._chat_index.enter, chat), True
         slot.made = not slot.name
-        if not slot.name and (blank := await self._blank_for(chat)) is not None:
+        if not slot.name and (blank := await self.pool.claim(chat.digest)) is not None:
             slot.name = blank.name
             return blank
-        name = slot.name or new_name()
+        name = slot.name or self.pool.part.new_name()
         async with self._starts.hold(chat):
             await self._driver.start(name, chat.digest)
             slot.name = name
@@ -321,22 +350,6 @@ class Fleet:
                 await self._driver.stop(name)
                 await self._driver.start(name, chat.digest)
                 return await connect(self._driver, name)
-
-    async def _blank_for(self, chat: Chat) -> Machine | None:
-        while (blank := await self.pool.take()) is not None:
-            try:
-                await self._driver.start(blank.name, chat.digest)
-            except NoSpace:
-                self.pool.put_back(blank)
-                raise
-            except OwnedByAnother:
-                blank.close()  # nothing of another chat is removed here
-            except SandboxError as error:
-                log.warning("a blank sandbox could not be used: %s", error)
-                self.pool.discard(blank)
-            else:
-                return blank
-        return None
 
     async def _reconnected(self, slot: Slot, chat: Chat) -> Machine | None:
         """The machine of one that is up and answers. One that does not, or has another guest, is stopped."""
@@ -355,23 +368,17 @@ class Fleet:
 
     # ---- ending
 
-    def _hang_up(self, slot: Slot) -> None:
-        if slot.machine is not None:
-            slot.given_up = slot.machine.given_up
-            slot.machine.close()
-            slot.machine = None
-
     async def _stop(self, slot: Slot) -> None:
         slot.state = State.STOPPED  # first: who finds the line broken must not take it for a crash
         reason = slot.machine.stopped if slot.machine is not None else ""
-        self._hang_up(slot)
+        slot.hang_up()
         await self._driver.stop(slot.name)
         slot.state, slot.reason = State.STOPPED, ""
         await self.lifecycle.record(slot, "stopped", reason)
 
     async def _remove(self, slot: Slot, reason: str, *, now: bool = False) -> None:
         slot.state = State.STOPPED
-        self._hang_up(slot)
+        slot.hang_up()
         gone = now or not self._ages.trash_after
         if slot.name and gone:
             await self._driver.delete(slot.name)
@@ -432,10 +439,11 @@ class Fleet:
         """Note what a service before left. Records of chats that the driver does not list stay: it may do so later."""
         records = await asyncio.to_thread(self._chat_index.read)
         seen = await self._driver.list()
+        mine = await self._sharing.claim([found.owner for found in seen if found.owner is not None])
         for found in seen:
-            if found.owner is not None:
+            if found.owner is not None and found.owner in mine:
                 self._slots[found.owner] = self._slot_of(found, records.get(found.owner))
-        return seen
+        return [found for found in seen if found.owner is None or found.owner in mine]
 
     async def _keep_pool(self, found: Sequence[SandboxSeen]) -> None:
         await self.pool.adopt([seen for seen in found if seen.owner is None])

@@ -12,7 +12,7 @@ from weakref import WeakSet
 from cubicle.core.chat import Chat
 from cubicle.journal.journal import Journal, no_journal
 from cubicle.log import chat_fields
-from cubicle.machine.errors import SandboxError
+from cubicle.machine.errors import Gone, SandboxError
 from cubicle.machine.machine import Machine
 from cubicle.sandbox.clock import ServiceClock
 from cubicle.sandbox.driver import Driver, SandboxSeen, State
@@ -122,6 +122,18 @@ class Lifecycle:
         if seen.state is State.STOPPED:
             return "stopped", "It ended, or another program stopped it."
         return "failed", seen.reason or _LOST
+
+    async def explained(self, error: SandboxError, slot: Slot) -> SandboxError:
+        """What a call that lost its sandbox is told: why it is gone as well, as far as its driver knows."""
+        machine = slot.machine
+        if not isinstance(error, Gone) or machine is None or machine.stopped or machine.offence:
+            return error
+        try:
+            async with asyncio.timeout(_LOOK_SECONDS):
+                why = await self._driver.why_ended(machine.name)
+        except (SandboxError, TimeoutError):
+            return error
+        return Gone(f"{error} {why}") if why else error
 
     async def _seen(self, name: str) -> SandboxSeen | None:
         return next((found for found in await self._driver.list() if found.name == name), None)

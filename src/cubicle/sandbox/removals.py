@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 
 from cubicle.sandbox.chat_index import ChatIndex, ChatRecord
 from cubicle.sandbox.driver import Driver, SandboxSeen
@@ -20,16 +20,15 @@ class Removals:
         index: ChatIndex,
         slots: dict[str, Slot],
         lifecycle: Lifecycle,
-        *,
-        hang_up: Callable[[Slot], None],
         slot_of: Callable[[SandboxSeen, ChatRecord | None], Slot],
+        claim: Callable[[str], Awaitable[bool]],
     ) -> None:
         self._driver = driver
         self._index = index
         self._slots = slots
         self._lifecycle = lifecycle
-        self._hang_up = hang_up
         self._slot_of = slot_of
+        self._claim = claim
 
     async def follow_trash(self, in_trash: Collection[str]) -> None:
         """Forget what was removed, and take in what was restored."""
@@ -39,7 +38,7 @@ class Removals:
                     await self._forget(slot, gone=False)
         records = await asyncio.to_thread(self._index.read)
         for found in await self._driver.list():
-            if found.owner in records and found.owner not in self._slots:
+            if found.owner in records and found.owner not in self._slots and await self._claim(found.owner):
                 self._slots[found.owner] = self._slot_of(found, records[found.owner])
 
     async def follow_deleted(self) -> set[str]:
@@ -64,6 +63,6 @@ class Removals:
 
     async def _forget(self, slot: Slot, *, gone: bool) -> None:
         machine = slot.machine
-        self._hang_up(slot)
+        slot.hang_up()
         self._slots.pop(slot.digest, None)
         await self._lifecycle.tell_removed(slot.chat, slot.name, BY_HAND, gone=gone, machine=machine)

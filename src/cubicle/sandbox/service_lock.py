@@ -18,8 +18,9 @@ _LOOK_SECONDS = 0.2
 
 
 @contextmanager
-def only_service_of(data_dir: Path, place: str) -> Iterator[None]:
-    """Two services over one folder would each stop what the other uses. The lock ends with the process."""
+def only_service_of(data_dir: Path, place: str) -> Iterator[int]:
+    """Two services over one folder would each stop what the other uses. The lock ends with the process, and with every
+    other one that was given the descriptor."""
     data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     lock = open_lock(_file(data_dir))
     try:
@@ -30,7 +31,7 @@ def only_service_of(data_dir: Path, place: str) -> Iterator[None]:
         with suppress(OSError):  # the disk is full: the lock counts, the place is for people
             os.ftruncate(lock, 0)
             os.pwrite(lock, place.encode()[:_MAX_PLACE], 0)
-        yield
+        yield lock
     finally:
         os.close(lock)
 

@@ -74,6 +74,18 @@ class Slot:
             self.machine.stopped = reason
 
     @property
+    def in_use(self) -> bool:
+        """Whether somebody uses it, or something is being done with it."""
+        return bool(self.leases or self.held or self.starting or self.lock.locked())
+
+    def hang_up(self) -> None:
+        """Let go of the connection."""
+        if self.machine is not None:
+            self.given_up = self.machine.given_up
+            self.machine.close()
+            self.machine = None
+
+    @property
     def key(self) -> str:
         """By what the clock remembers its last use: a chat that was removed and came back is another one."""
         return f"{self.digest}/{self.since}"

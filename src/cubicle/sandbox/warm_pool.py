@@ -7,10 +7,11 @@ import logging
 import secrets
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from cubicle.machine.connection import GuestLink
-from cubicle.machine.errors import NoSpace, SandboxError
+from cubicle.machine.errors import NoSpace, OwnedByAnother, OwnerHasSandbox, SandboxError
 from cubicle.machine.liveness import TIMEOUT
 from cubicle.machine.machine import Machine
 from cubicle.sandbox.driver import Driver, SandboxSeen, State
@@ -56,8 +57,24 @@ async def connect(driver: Driver, name: str, *, patience: float = _LOADING_SECON
     return machine
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Which names one of several processes over the same driver gives to sandboxes: blank ones of others are theirs."""
+
+    slot: int = 1
+    slots: int = 1
+
+    def has(self, name: str) -> bool:
+        return int(name[-8:], 16) % self.slots == self.slot - 1
+
+    def new_name(self) -> str:
+        while not self.has(name := "s" + secrets.token_hex(10)):
+            pass
+        return name
+
+
 def new_name() -> str:
-    return "s" + secrets.token_hex(10)
+    return Part().new_name()
 
 
 class WarmPool:
@@ -66,9 +83,10 @@ class WarmPool:
     A blank one that dies, hangs or cannot be used is deleted with everything of it.
     """
 
-    def __init__(self, driver: Driver, size: int, furnish: Furnish | None = None) -> None:
+    def __init__(self, driver: Driver, size: int, furnish: Furnish | None = None, part: Part | None = None) -> None:
         self._driver = driver
-        self.size = size
+        self.part = part or Part()
+        self.size = 0 if driver.capabilities.pools else size
         self._furnish = furnish
         self._blank: deque[Machine] = deque()
         self._unwanted: set[str] = set()
@@ -97,6 +115,45 @@ class WarmPool:
                 return machine
         return None
 
+    async def claim(self, owner: str) -> Machine | None:
+        """A blank sandbox that is the owner's from now on, if there is one."""
+        if self._driver.capabilities.pools:
+            return await self._claim_kept(owner)
+        while (blank := await self.take()) is not None:
+            try:
+                await self._driver.start(blank.name, owner)
+            except NoSpace:
+                self.put_back(blank)
+                raise
+            except OwnedByAnother:
+                blank.close()  # nothing of another chat is removed here
+            except SandboxError as error:
+                log.warning("a blank sandbox could not be used: %s", error)
+                self.discard(blank)
+            else:
+                return blank
+        return None
+
+    async def _claim_kept(self, owner: str) -> Machine | None:
+        """One of those that the driver keeps itself; nobody has prepared it."""
+        try:
+            name = await self._driver.take_blank(owner)
+        except OwnerHasSandbox as error:  # another service was quicker
+            if not error.name:
+                raise
+            await self._driver.start(error.name, owner)
+            return await connect(self._driver, error.name)
+        if name is None:
+            return None
+        machine = await connect(self._driver, name, patience=_LOADING_SECONDS)
+        try:
+            if self._furnish is not None:
+                await self._furnish(machine)
+        except BaseException:
+            machine.close()
+            raise
+        return machine
+
     def discard(self, machine: Machine) -> None:
         """It is of no use: it is deleted in the background."""
         machine.close()
@@ -115,6 +172,9 @@ class WarmPool:
 
     async def adopt(self, found: Sequence[SandboxSeen]) -> None:
         """Take in the blank ones that outlived a service before, as far as there is room; delete the others."""
+        if self._driver.capabilities.pools:
+            return
+        found = [seen for seen in found if self.part.slots == 1 or self.part.has(seen.name)]
         gate = asyncio.Semaphore(_MAX_CONCURRENT_ADOPTS)
         usable = [seen.name for seen in found if seen.state is State.RUNNING and seen.current]
         self._unwanted.update(seen.name for seen in found if seen.name not in usable)
@@ -146,7 +206,7 @@ class WarmPool:
             if len(self._blank) >= self.size:
                 await self._rest()
                 continue
-            name = new_name()
+            name = self.part.new_name()
             try:
                 await self._driver.start(name, None)
                 await self._bring_in(name, _LOADING_SECONDS)

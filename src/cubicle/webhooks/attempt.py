@@ -16,15 +16,13 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from standardwebhooks.webhooks import Webhook
 
 from cubicle import __version__
+from cubicle.webhooks.pace import MAX_RETRY_AFTER, TIMEOUT
 from cubicle.webhooks.receivers import Receiver
 
-TIMEOUT = 15.0
-"""Seconds for everything: look-up, connection, request and answer."""
 MAX_CONNECTIONS = 4
 """To one receiver at once."""
 _READ_SIZE = 16 * 1024
 """Bytes of an answer that are read, and dropped, so that the connection can be used again."""
-MAX_RETRY_AFTER = 3600
 _GONE = 410
 
 

@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import ParamSpec, Protocol, TypeVar
 
 from cubicle.tasks import start_task
-from cubicle.webhooks.attempt import MAX_CONNECTIONS, MAX_RETRY_AFTER, Outcome, Sender
+from cubicle.webhooks.attempt import MAX_CONNECTIONS, Outcome, Sender
+from cubicle.webhooks.pace import MAX_RETRY_AFTER
 from cubicle.webhooks.receivers import Receiver
 from cubicle.webhooks.store import Delivery, Store
 
@@ -19,8 +20,6 @@ log = logging.getLogger(__name__)
 P = ParamSpec("P")
 T = TypeVar("T")
 
-RETRY_SECONDS = (5.0, 30.0, 120.0, 600.0, 1800.0, 7200.0, 18000.0, 36000.0, 57600.0, 86400.0)
-"""Waits between the attempts, about two and a half days together; after the last one a message is a dead letter."""
 _JITTER = 0.2
 _LOOK_SECONDS = 2.0
 """Between two looks into the queue at most: the command line may have changed it, or somebody the clock."""

@@ -11,15 +11,17 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, Self, TypeVar
 
 from cubicle.tasks import start_task
 from cubicle.webhooks import receivers as files
-from cubicle.webhooks.attempt import TIMEOUT
-from cubicle.webhooks.deliveries import RETRY_SECONDS, Deliveries
 from cubicle.webhooks.events import Event
+from cubicle.webhooks.pace import RETRY_SECONDS, TIMEOUT
 from cubicle.webhooks.receivers import BadReceivers, Receiver
 from cubicle.webhooks.store import KeyUse, Store
+
+if TYPE_CHECKING:
+    from cubicle.webhooks.deliveries import Deliveries
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +47,12 @@ class Webhooks:
         retry_seconds: Sequence[float] = RETRY_SECONDS,
         timeout: float = TIMEOUT,
         clock: Callable[[], float] = time.time,
+        shared: bool = False,
+        delivers: bool = True,
     ) -> None:
+        """`shared`: other processes of the service tell of events, too. One of them delivers."""
+        self._shared = shared
+        self._delivers = delivers
         self._file = file
         self._clock = clock
         self._retry_seconds = retry_seconds
@@ -53,6 +60,7 @@ class Webhooks:
         self.store = Store(folder, clock)
         self._receivers: tuple[Receiver, ...] = ()
         self._deliveries: dict[str, Deliveries] = {}
+        self._begin: type[Deliveries] | None = None
         self._pending: list[Event | KeyUse] = []
         self._news = asyncio.Event()
         self._written: list[asyncio.Future[bool]] = []
@@ -83,6 +91,7 @@ class Webhooks:
             return self
         self._seen = await asyncio.to_thread(_seen, self._file)
         self._receivers = await asyncio.to_thread(files.read, self._file)
+        self._begin = await asyncio.to_thread(_deliveries)
         self._disk = ThreadPoolExecutor(1, thread_name_prefix="webhooks")
         try:
             await self.on_disk(self.store.open)
@@ -192,8 +201,10 @@ class Webhooks:
     # ---- receivers
 
     def _serve(self) -> None:
-        for receiver in (one for one in self._receivers if one.name not in self._deliveries):
-            self._deliveries[receiver.name] = Deliveries(
+        assert self._begin is not None
+        receivers = self._receivers if self._delivers else ()
+        for receiver in (one for one in receivers if one.name not in self._deliveries):
+            self._deliveries[receiver.name] = self._begin(
                 receiver, self.store, self.on_disk, retry_seconds=self._retry_seconds, timeout=self._timeout,
                 clock=self._clock,
             )  # fmt: skip
@@ -203,6 +214,9 @@ class Webhooks:
             await asyncio.sleep(_WATCH_SECONDS)
             try:
                 await self.look()
+                if self._shared:
+                    for one in self._deliveries.values():
+                        one.wake()
             except Exception:
                 log.exception("WEBHOOKS_FILE could not be looked at")
 
@@ -236,6 +250,13 @@ class Webhooks:
         """Do it in the one thread that uses the queue. Raises sqlite3.Error, OSError."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._disk, functools.partial(work, *args, **kwargs))
+
+
+def _deliveries() -> type[Deliveries]:
+    """A third of a second to import, for an HTTP client that only webhooks use."""
+    from cubicle.webhooks.deliveries import Deliveries
+
+    return Deliveries
 
 
 def _seen(path: Path) -> tuple[int, ...] | None:

@@ -14,6 +14,7 @@ from cubicle.drivers.common.checks import Verdict
 from cubicle.drivers.docker import config, engine
 from cubicle.drivers.docker.checks import sharing
 from cubicle.drivers.docker.config import ContainerSpec, EngineFacts
+from cubicle.guest.guest_config import GuestConfig
 from cubicle.machine.errors import Unusable
 from cubicle.sandbox.driver import SandboxLimits
 
@@ -94,6 +95,31 @@ async def test_podman_is_known_and_its_machine_is_named_as_the_kernel_does():
     assert (facts.podman, facts.machine, sockets) == (True, "aarch64", True)
     facts, _ = await engine.examine(Engine(), "")  # type: ignore[arg-type]
     assert not facts.podman
+
+
+def test_a_guest_on_tcp_is_closed_in_before_it_starts():
+    """Its first program needs two more rights, which it gives up before it becomes the guest."""
+    spec = ContainerSpec(
+        "inst", "one", "image:tag", "digest", {}, LIMITS, None, tcp=config.TcpGuest("bridge", ("abc",))
+    )
+    made = config.container(spec, EngineFacts("aarch64"))
+    host = made["HostConfig"]
+    assert (host["NetworkMode"], made["NetworkDisabled"]) == ("bridge", False)
+    assert host["PortBindings"] == {"8000/tcp": [{"HostIp": "", "HostPort": ""}]}
+    assert set(host["CapAdd"]) - set(container()["HostConfig"]["CapAdd"]) == {"NET_ADMIN", "SETPCAP"}
+    assert not any(
+        option.startswith("seccomp=") for option in host["SecurityOpt"]
+    )  # its launcher brings a stricter one
+    shell, flag, script, *_, told = made["Entrypoint"]
+    assert (shell, flag) == ("/bin/sh", "-c")
+    assert script.index("network_rules.py 8000 127.0.0.11") < script.index("exec")
+    assert script.rstrip().endswith("12 8")  # NET_ADMIN, SETPCAP
+    guest = GuestConfig.decode_line(told.encode())
+    assert (guest.socket, guest.tcp, guest.identity, list(guest.keys)) == ("", 8000, "inst-one", ["abc"])
+    assert made["Labels"][config.TERMS] != container()["Labels"][config.TERMS]
+    with tarfile.open(fileobj=io.BytesIO(config.guest_archive(b"", "/", config.tcp_programs("aarch64")))) as tar:
+        names = {entry.name: entry.mode for entry in tar}
+    assert {names[f"run/cubicle/{name}"] for name in ("network_rules.py", "launcher.py", "seccomp-aarch64")} == {0o600}
 
 
 def test_limits_are_told():

@@ -1,12 +1,13 @@
-"""Engines that are set up as the documents advise, each a private one of the test: another user for the root of
-containers, and a storage that refuses what is over a limit (with CUBICLE_LONG=1: it takes a file system of its own, and
-btrfs counts with a delay)."""
+"""Engines that are set up as the documents advise, each a private one of the test, in a network of its own: another user
+for the root of containers, and a storage that refuses what is over a limit (with CUBICLE_LONG=1: it takes a file system
+of its own, and btrfs counts with a delay). The same engine is used over TCP, as one on another machine is."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import platform
+import secrets
 import shutil
 import signal
 import subprocess
@@ -14,15 +15,22 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
+from cubicle.drivers.common import guest_tcp
+from cubicle.drivers.common.guest_tcp import GuestAddress, GuestKeys, NotThisGuest
+from cubicle.drivers.docker.config import identity
 from cubicle.drivers.docker.driver import DockerDriver
 from cubicle.drivers.docker.engine import EngineAddress
+from cubicle.drivers.docker.streams import Streams
 from cubicle.images.store import ImageStore
 from cubicle.isolation import runner
 from cubicle.isolation.runner import ProbeVerdict
+from cubicle.machine.errors import Unusable
 from cubicle.sandbox.driver import SandboxLimits
 from cubicle.sandbox.warm_pool import connect
 from cubicle.settings import load
@@ -66,27 +74,58 @@ def disk(folder: Path, kind: str) -> Iterator[Path]:
 
 
 @contextmanager
-def engine(folder: Path, data: Path, storage: str) -> Iterator[str]:
-    """A private engine with user namespaces; where it listens."""
+def machine_beside() -> Iterator[tuple[Path, str]]:
+    """A network of its own, with a cable to this one: as another machine. Its namespace, and its address."""
+    word = secrets.token_hex(3)
+    third = secrets.randbelow(250)
+    holder = subprocess.Popen(["unshare", "--net", "sleep", "infinity"])
+    network = Path(f"/proc/{holder.pid}/ns/net")
+    try:
+        deadline = time.monotonic() + 60
+        while os.readlink(network) == os.readlink("/proc/self/ns/net"):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        there = ["nsenter", f"--net={network}"]
+        for command in (
+            ["ip", "link", "add", f"cub{word}", "type", "veth", "peer", "name", "uplink", "netns", str(holder.pid)],
+            ["ip", "address", "add", f"169.254.{third}.1/30", "dev", f"cub{word}"],
+            ["ip", "link", "set", f"cub{word}", "up"],
+            [*there, "ip", "link", "set", "lo", "up"],
+            [*there, "ip", "address", "add", f"169.254.{third}.2/30", "dev", "uplink"],
+            [*there, "ip", "link", "set", "uplink", "up"],
+        ):
+            subprocess.run(
+                command, check=True, timeout=60, env={**os.environ, "PATH": os.environ["PATH"] + ":/usr/sbin:/sbin"}
+            )
+        yield network, f"169.254.{third}.2"
+    finally:
+        holder.kill()
+        holder.wait()
+
+
+@contextmanager
+def engine(folder: Path, data: Path, storage: str, network: Path, address: str) -> Iterator[str]:
+    """A private engine with user namespaces; where it listens on this machine's files. On TCP it does, too."""
     if shutil.which("dockerd") is None:
         absent("needs dockerd: scripts/packages test")
     run = folder / "run"
     run.mkdir()
     (folder / "daemon.json").write_text("{}")
-    argv = ["dockerd", "--config-file", folder / "daemon.json", "--host", f"unix://{run}/docker.sock"]
+    argv = ["nsenter", f"--net={network}", "dockerd", "--config-file", folder / "daemon.json"]
+    argv += ["--host", f"unix://{run}/docker.sock", "--host", f"tcp://{address}:2375", "--tls=false"]
     argv += ["--data-root", data, "--exec-root", run / "exec", "--pidfile", run / "pid", "--userns-remap", "default"]
-    argv += ["--storage-driver", storage, "--bridge", "none", "--iptables=false", "--ip6tables=false"]
+    argv += ["--storage-driver", storage, "--iptables=false", "--ip6tables=false"]
     with (folder / "dockerd.log").open("wb") as log:
         process = subprocess.Popen([str(word) for word in argv], stdout=log, stderr=log, start_new_session=True)
-    address = f"unix://{run}/docker.sock"
+    local = f"unix://{run}/docker.sock"
     try:
         deadline = time.monotonic() + 120
-        while subprocess.run(["docker", "-H", address, "info"], capture_output=True, timeout=60).returncode != 0:
+        while subprocess.run(["docker", "-H", local, "info"], capture_output=True, timeout=60).returncode != 0:
             said = (folder / "dockerd.log").read_text(errors="replace")
             assert process.poll() is None, f"the engine ended: {said[-2000:]}"
             assert time.monotonic() < deadline, f"the engine does not answer: {said[-2000:]}"
             time.sleep(0.2)
-        yield address
+        yield local
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(120)
@@ -95,22 +134,35 @@ def engine(folder: Path, data: Path, storage: str) -> Iterator[str]:
                 subprocess.run(["umount", "-l", line.split()[1]], check=True, timeout=60)
 
 
+class Addresses(NamedTuple):
+    """Of one engine."""
+
+    here: EngineAddress
+    far: EngineAddress
+
+
 @pytest.fixture(scope="module", params=["plain", *WITH_QUOTAS])
-def address(request: pytest.FixtureRequest) -> Iterator[EngineAddress]:
+def addresses(request: pytest.FixtureRequest) -> Iterator[Addresses]:
+    if os.geteuid() != 0:
+        absent("needs root: it makes a network")
     # The root user of containers has to get to the engine's data, and a test's own folder lets nobody in.
     folder = Path(tempfile.mkdtemp(prefix="cubicle-engine-", dir="/tmp"))
     folder.chmod(0o711)
     try:
-        with disk(folder, request.param) as data, engine(folder, data, STORAGE[request.param]) as where:
-            yield EngineAddress(where)
+        with (
+            disk(folder, request.param) as data,
+            machine_beside() as (network, address),
+            engine(folder, data, STORAGE[request.param], network, address) as where,
+        ):
+            yield Addresses(EngineAddress(where), EngineAddress(f"tcp://{address}:2375"))
     finally:
         shutil.rmtree(folder)
 
 
 @pytest.fixture
-def unopened(address: EngineAddress, tmp_path: Path) -> DockerDriver:
+def unopened(addresses: Addresses, tmp_path: Path) -> DockerDriver:
     store = ImageStore(load().image_dir)
-    return DockerDriver(tmp_path / "data", store, some_base(store).digest, limits=LIMITS, address=address)
+    return DockerDriver(tmp_path / "data", store, some_base(store).digest, limits=LIMITS, address=addresses.here)
 
 
 @pytest.fixture
@@ -154,7 +206,7 @@ async def test_root_of_a_sandbox_is_nobody_on_the_host(driver: DockerDriver) -> 
         machine.close()
 
 
-@pytest.mark.parametrize("address", WITH_QUOTAS, indirect=True, scope="module")
+@pytest.mark.parametrize("addresses", WITH_QUOTAS, indirect=True, scope="module")
 async def test_the_storage_refuses_what_is_over_the_limit_of_one_sandbox(driver: DockerDriver) -> None:
     assert driver.facts.disk_quota
     for name in ("one", "two"):
@@ -174,3 +226,79 @@ async def test_the_storage_refuses_what_is_over_the_limit_of_one_sandbox(driver:
     finally:
         one.close()
         two.close()
+
+
+# ---- the same engine from another machine, its guests over TCP
+
+
+def far_driver(addresses: Addresses, folder: Path, network: str) -> DockerDriver:
+    store = ImageStore(load().image_dir)
+    image = some_base(store).digest
+    return DockerDriver(folder / "far", store, image, limits=LIMITS, address=addresses.far, network=network)
+
+
+@pytest.fixture
+async def far(addresses: Addresses, tmp_path: Path) -> AsyncIterator[DockerDriver]:
+    driver = await asyncio.to_thread(far_driver, addresses, tmp_path, "bridge")
+    await driver.open()
+    try:
+        yield driver
+    finally:
+        for seen in await driver.list():
+            await driver.delete(seen.name)
+        await driver.close()
+
+
+async def test_a_guest_of_an_engine_elsewhere_is_reached_over_tcp(
+    far: DockerDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Streams, "open", None)  # nothing goes through an exec
+    owner = "a" * 32
+    await far.start("one", owner)
+    machine = await connect(far, "one")
+    try:
+        assert (await machine.output("echo kept > ~/note; id -u; grep ^CapBnd /proc/self/status"))[1].split()[
+            0
+        ] == b"1000"
+        guest = (await machine.output("grep ^CapBnd /proc/1/status"))[1].split()[1]
+        assert not int(guest, 16) & (1 << 12 | 1 << 8)  # NET_ADMIN and SETPCAP are given up
+        large = os.urandom(3_000_000)
+        await machine.write("/home/assistant/large", large)
+        assert (await machine.output("sha256sum ~/large"))[1].split()[0] == sha256(large).hexdigest().encode()
+    finally:
+        machine.close()
+    await far.stop("one")
+    await far.start("one", owner)
+    machine = await connect(far, "one")
+    try:
+        assert (await machine.output("cat ~/note"))[1] == b"kept\n"
+        # The engine's name server listens on the loopback of containers with a network of one's own.
+        code = "import socket; socket.create_connection(('127.0.0.11', 53), 5)"
+        assert b"No route" in (await machine.output(["python3", "-c", code]))[1]
+    finally:
+        machine.close()
+
+
+async def test_another_service_is_refused_by_a_guest_over_tcp(far: DockerDriver) -> None:
+    await far.start("one", None)
+    assert far.far.tcp is not None
+    shown = await (await far._container("one")).show()
+    where = GuestAddress(far.far.tcp.host, far.far.tcp.published(shown), identity(far._instance, "one"))
+    with pytest.raises(NotThisGuest):
+        await guest_tcp.connect(where, 1, GuestKeys.generate(), 10)
+    (await far.connect("one")).close()
+
+
+async def test_every_wall_holds_on_a_network(far: DockerDriver) -> None:
+    report = await runner.prove(far, LIMITS, kernel=platform.release(), here=False, exhaust=False)
+    weak = [finding for finding in report.findings if finding.verdict is not ProbeVerdict.HOLDS]
+    assert [finding for finding in weak if finding.verdict is ProbeVerdict.MISSING] == []
+    tried = {finding.attempt for finding in report.findings if finding.verdict is ProbeVerdict.HOLDS}
+    assert {"the engine", "this service", "a datagram to another sandbox", "its own guest, by loopback"} <= tried
+
+
+async def test_no_network_of_the_host_is_taken(addresses: Addresses, tmp_path: Path) -> None:
+    for network in ("host", "nowhere"):
+        driver = await asyncio.to_thread(far_driver, addresses, tmp_path, network)
+        with pytest.raises(Unusable, match="DOCKER_NETWORK"):
+            await driver.open()

@@ -169,7 +169,7 @@ async def test_a_sandbox_whose_disk_became_read_only_is_stopped_and_the_next_sta
     if driver.disk_mode is not DiskMode.IMAGE:
         pytest.skip("disks are limited by quota here")
     await driver.start("one", "owner")
-    await said(driver, "one", "echo kept > ~/note; sync")
+    await said(driver, "one", "echo kept > ~/note; sync ~/note")
     target = driver._assembly.disk(driver._records.home("one"), None).target
     controls = ext4.mounted(target)
     await asyncio.to_thread((controls.controls / "trigger_fs_error").write_text, "test")  # type: ignore[union-attr]

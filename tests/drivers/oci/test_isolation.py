@@ -62,9 +62,9 @@ async def test_freed_space_goes_back_to_the_host(driver):
     image = driver._records.home("one").path / "disk.img"
     if not image.exists():
         pytest.skip("disks are limited by quota here")
-    await said(driver, "one", "dd if=/dev/urandom of=/tmp/filler bs=1M count=40; sync")
+    await said(driver, "one", "dd if=/dev/urandom of=/tmp/filler bs=1M count=40; sync -f /tmp")
     full = image.stat().st_blocks
-    await said(driver, "one", "rm /tmp/filler; sync")
+    await said(driver, "one", "rm /tmp/filler; sync -f /tmp")
     assert not await eventually(lambda: image.stat().st_blocks > full - 20 * 2048)
 
 

@@ -109,7 +109,7 @@ async def test_every_damage_of_every_record_of_a_sandbox(make_driver, tmp_path):
 async def test_every_damage_of_what_the_driver_keeps_for_all(make_driver, tmp_path, place):
     async with make_driver(keep=True) as driver:
         await driver.start("one", "first")
-        await said(driver, "one", "echo kept > ~/note; sync")
+        await said(driver, "one", "echo kept > ~/note; sync ~/note")
         await driver.stop("one")
     for kind in ("empty", "binary", "nested", *STARTED):
         damage(tmp_path / "data" / place, DAMAGES[kind])

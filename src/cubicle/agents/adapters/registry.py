@@ -7,7 +7,7 @@ from cubicle.agents.adapters.claude import Claude
 from cubicle.agents.adapters.codex import Codex
 from cubicle.agents.adapters.gemini import Gemini
 from cubicle.agents.adapters.opencode import OpenCode
-from cubicle.settings import BadSettings
+from cubicle.core.bad_settings import BadSettings
 
 ADAPTERS: dict[str, Adapter] = {adapter.name: adapter for adapter in (Claude(), Codex(), OpenCode(), Gemini())}
 

@@ -47,7 +47,6 @@ def main() -> str:
             else:
                 write_file(tar, info, path)
             count += 1
-    os.sync()
     return f"unpacked {count}"
 
 

@@ -28,6 +28,7 @@ class DockerSubject:
     runtime: str
     bases: ImageStore
     image: str
+    network: str = ""
 
 
 async def run(subject: DockerSubject) -> list[Check]:
@@ -51,7 +52,7 @@ async def run(subject: DockerSubject) -> list[Check]:
             Check(
                 "runtime", Verdict.GOOD, subject.runtime or f"{info.get('DefaultRuntime', '')} (the engine's default)"
             ),
-            _reach(subject.address, sockets),
+            _reach(subject, sockets),
             await _image(client, subject),
             _user_namespace(facts),
             sharing(facts),
@@ -68,9 +69,12 @@ def _engine(subject: DockerSubject, info: Mapping[str, Any], facts: EngineFacts)
     return Check("engine", Verdict.GOOD, f"{kind} {info.get('ServerVersion', '')} at {subject.address.url}")
 
 
-def _reach(address: EngineAddress, sockets: bool) -> Check:
-    if sockets and address.local:
+def _reach(subject: DockerSubject, sockets: bool) -> Check:
+    if sockets and subject.address.local:
         return Check("guests", Verdict.GOOD, "reached by a socket in DATA_DIR")
+    if subject.network:
+        said = f"reached over TCP at ports of the engine's machine (network {subject.network})"
+        return Check("guests", Verdict.GOOD, said)
     return Check("guests", Verdict.GOOD, "reached by one exec stream for each connection")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import os
@@ -11,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from cubicle.drivers.common import seccomp
+from cubicle.drivers.common import container_programs, seccomp, seccomp_filter
 from cubicle.drivers.common.container import (
     AGENTS,
     CAPABILITIES,
@@ -25,7 +26,7 @@ from cubicle.drivers.common.container import (
     at_most,
 )
 from cubicle.drivers.common.hidden import USUAL, hidden
-from cubicle.guest.operations import GuestConfig
+from cubicle.guest.guest_config import GuestConfig
 from cubicle.sandbox.driver import SandboxLimits
 
 SOCKET = "/run/cubicle/host/guest.sock"
@@ -34,11 +35,21 @@ NAME = "cubicle.name"
 IMAGE = "cubicle.image"
 TERMS = "cubicle.terms"
 
+GUEST_PORT = 8000
 _SHM_BYTES = 256 * 1024**2
 _LOG_BYTES = "64k"
 PRIVATE = GUEST.rsplit("/", 1)[0]
 _KEPT = ("/home/assistant", "/mnt/user-data/outputs", PRIVATE)
 """What is written outside of WRITABLE and outlives a stop: volumes, where the root can only be read."""
+_NET_ADMIN, _SETPCAP = 12, 8
+_NAME_SERVER = "127.0.0.11"
+"""The engine's own, on the loopback of a container with a network: it would ask the world."""
+_ON_TCP = f"""
+set -e
+cd {PRIVATE}
+/usr/bin/python3 -I -S network_rules.py {GUEST_PORT} {_NAME_SERVER}
+exec /usr/bin/python3 -I -S launcher.py {PRIVATE} "$@" {_NET_ADMIN} {_SETPCAP}
+"""
 _IN_MEMORY = {
     "/tmp": "rw,exec,nosuid,nodev,mode=1777",  # noqa: S108 - of the sandbox
     "/var/tmp": "rw,exec,nosuid,nodev,mode=1777",  # noqa: S108
@@ -73,6 +84,16 @@ def facts_of_host(facts: EngineFacts) -> EngineFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class TcpGuest:
+    """A guest that is reached over TCP (tcp_guests.py)."""
+
+    network: str
+    """Of the engine."""
+    keys: tuple[str, ...]
+    """Of whom it obeys."""
+
+
+@dataclass(frozen=True, slots=True)
 class ContainerSpec:
     """One sandbox, as its container is made."""
 
@@ -88,6 +109,7 @@ class ContainerSpec:
     """Programs of coding agents, if any are installed where the engine can see them."""
     read_only: bool = False
     """Whether the root file system can only be read: then what is to be kept lies in volumes, the rest in memory."""
+    tcp: TcpGuest | None = None
 
 
 def container_name(instance: str, name: str, owner: str | None) -> str:
@@ -118,15 +140,25 @@ def volumes(instance: str, name: str) -> dict[str, str]:
     return {target: f"cubicle-{instance}-{name}-{target.rsplit('/', 1)[1]}" for target in (*WRITABLE, *_KEPT)}
 
 
-def terms(limits: SandboxLimits, facts: EngineFacts, *, read_only: bool) -> str:
+def identity(instance: str, name: str) -> str:
+    """What tells a guest on TCP from every other."""
+    return f"{instance}-{name}"
+
+
+def terms(limits: SandboxLimits, facts: EngineFacts, *, read_only: bool, tcp: TcpGuest | None = None) -> str:
     """What the settings say of a container and cannot be changed on it."""
-    return f"{limits!r} {facts.runtime or 'default'} {'read-only' if read_only else 'writable'}"
+    kind = f"{facts.runtime or 'default'} {'read-only' if read_only else 'writable'}"
+    return f"{limits!r} {kind}" + (f" {hashlib.sha256(repr(tcp).encode()).hexdigest()[:16]}" if tcp else "")
 
 
 def container(wanted: ContainerSpec, facts: EngineFacts) -> dict[str, Any]:
     """The body of `POST /containers/create`."""
+    tcp = wanted.tcp
     config = GuestConfig(
-        socket=SOCKET,
+        socket="" if tcp else SOCKET,
+        tcp=GUEST_PORT if tcp else None,
+        identity=identity(wanted.instance, wanted.name) if tcp else "",
+        keys=list(tcp.keys) if tcp else [],
         uid=1000,
         gid=1000,
         home="/home/assistant",
@@ -134,21 +166,25 @@ def container(wanted: ContainerSpec, facts: EngineFacts) -> dict[str, Any]:
         aliases=WRITABLE,
         spawn_helper=facts.gvisor,
     )
+    program = ["/usr/bin/python3", "-I", "-S", GUEST, config.encode().decode()]
+    if tcp:
+        program = ["/bin/sh", "-c", _ON_TCP, "sh", json.dumps(RLIMITS), config.encode().decode()]
     return {
         "Image": wanted.image,
         "Hostname": "cubicle",
         "User": "0:0",
         "WorkingDir": "/",
         "Env": [f"PATH={PATH}"],
-        "Entrypoint": ["/usr/bin/python3", "-I", "-S", GUEST, config.encode().decode()],
+        "Entrypoint": program,
         "Cmd": [],
         "Labels": {
             INSTANCE: wanted.instance,
             NAME: wanted.name,
             IMAGE: wanted.image_digest,
-            TERMS: terms(wanted.limits, facts, read_only=wanted.read_only),
+            TERMS: terms(wanted.limits, facts, read_only=wanted.read_only, tcp=tcp),
         },
-        "NetworkDisabled": True,
+        "NetworkDisabled": tcp is None,
+        "ExposedPorts": {f"{GUEST_PORT}/tcp": {}} if tcp else {},
         "HostConfig": _host_config(wanted, facts),
     }
 
@@ -176,6 +212,13 @@ def _host_config(wanted: ContainerSpec, facts: EngineFacts) -> dict[str, Any]:
         "LogConfig": {"Type": "json-file", "Config": {"max-size": _LOG_BYTES, "max-file": "1"}},
         "Mounts": _mounts(wanted),
     }
+    if wanted.tcp is not None:
+        # Its launcher closes the network, gives the two capabilities up, and puts our system call filter on itself.
+        config["NetworkMode"] = wanted.tcp.network
+        config["PortBindings"] = {f"{GUEST_PORT}/tcp": [{"HostIp": "", "HostPort": ""}]}
+        config["CapAdd"] += ["NET_ADMIN", "SETPCAP"]
+        config["SecurityOpt"] = ["no-new-privileges", *_masked(facts)]
+        config["Dns"] = ["127.0.0.1"]
     if facts.private_cgroups:
         config["CgroupnsMode"] = "private"
     if facts.runtime:
@@ -230,7 +273,14 @@ def _mounts(wanted: ContainerSpec) -> list[dict[str, Any]]:
     return found
 
 
-def guest_archive(guest: bytes, root: str = "/") -> bytes:
+def tcp_programs(machine: str) -> dict[str, bytes]:
+    """What a container needs whose guest is on TCP, by file name."""
+    folder = Path(str(container_programs.__file__)).parent
+    found = {name: (folder / name).read_bytes() for name in ("network_rules.py", "launcher.py")}
+    return found | {f"seccomp-{machine}": seccomp_filter.compile_filter(machine)}
+
+
+def guest_archive(guest: bytes, root: str = "/", more: Mapping[str, bytes] | None = None) -> bytes:
     """What is put into a container before it starts, below a folder: the guest, where only root can enter.
 
     gVisor mounts a file system in memory over an empty /tmp, where no disk limit holds: so it is not empty.
@@ -243,7 +293,9 @@ def guest_archive(guest: bytes, root: str = "/") -> bytes:
             entry = tarfile.TarInfo(os.path.relpath(name, root))
             entry.type, entry.mode = tarfile.DIRTYPE, mode
             tar.addfile(entry)
-        entry = tarfile.TarInfo(os.path.relpath(GUEST, root))
-        entry.size, entry.mode = len(guest), 0o600
-        tar.addfile(entry, io.BytesIO(guest))
+        programs = {GUEST: guest} | {f"{PRIVATE}/{name}": content for name, content in (more or {}).items()}
+        for name, content in programs.items():
+            entry = tarfile.TarInfo(os.path.relpath(name, root))
+            entry.size, entry.mode = len(content), 0o600
+            tar.addfile(entry, io.BytesIO(content))
     return buffer.getvalue()

@@ -9,7 +9,6 @@ import json
 import logging
 import os
 import platform
-import re
 import socket
 import time
 from collections.abc import Mapping, Sequence
@@ -24,14 +23,15 @@ from aiodocker.exceptions import DockerError
 from cubicle.drivers.common import seccomp, unix_sockets
 from cubicle.drivers.common.completion import complete, in_thread
 from cubicle.drivers.common.instance import instance_of
+from cubicle.drivers.common.one_host import OneHost
 from cubicle.drivers.docker import config, engine, trash
 from cubicle.drivers.docker.checks import sharing
 from cubicle.drivers.docker.cleaning import Cleaner
 from cubicle.drivers.docker.config import EngineFacts
 from cubicle.drivers.docker.engine import EngineAddress, EngineImage
 from cubicle.drivers.docker.engine_errors import ENGINE_ERRORS, last_words, plain, unless, why
+from cubicle.drivers.docker.far_guests import FarGuests
 from cubicle.drivers.docker.records import DockerHome, DockerRecords, word
-from cubicle.drivers.docker.streams import Streams
 from cubicle.guest import bundle
 from cubicle.images.store import ImageStore
 from cubicle.machine.errors import CannotRescue, NotRunning, OwnedByAnother, OwnerHasSandbox, SandboxError, StartFailed
@@ -51,10 +51,9 @@ _DELETE_SECONDS = 60.0
 _WATCH_SECONDS = 15.0
 _DEFAULT_LIMITS = SandboxLimits()
 _DEFAULT_ADDRESS = EngineAddress()
-_REMAPPED = re.compile(r"/(\d+)\.\d+$")
 
 
-class DockerDriver:
+class DockerDriver(OneHost):
     """The Driver protocol on a Docker engine."""
 
     def __init__(
@@ -68,6 +67,7 @@ class DockerDriver:
         address: EngineAddress = _DEFAULT_ADDRESS,
         agents: Path | None = None,
         read_only: bool = False,
+        network: str = "",
     ) -> None:
         root = Path(os.path.realpath(data_dir))
         self._instance = instance_of(root)
@@ -79,7 +79,8 @@ class DockerDriver:
         self._address = address
         self._agents = agents
         self._read_only = read_only
-        self._streams = Streams()
+        self._network = network
+        self.far = FarGuests()
         self._starts = asyncio.Semaphore(_MAX_CONCURRENT_STARTS)
         self._starting: set[str] = set()
         self._ids: dict[str, str] = {}
@@ -89,7 +90,7 @@ class DockerDriver:
         self._image: EngineImage
         self.facts: EngineFacts
         self.by_socket = False
-        """Whether guests are reached by a socket of this machine; else each connection is an `exec` of their relay."""
+        """Whether guests are reached by a socket of this machine; else as `far` says."""
 
     async def open(self) -> None:
         self._client = self._address.client()
@@ -106,10 +107,13 @@ class DockerDriver:
             if self.facts.podman and self._address.local:
                 profile = json.dumps(seccomp.profile(self.facts.machine, queues=False))
                 self.facts = replace(self.facts, seccomp_file=await in_thread(self._records.keep_seccomp, profile))
-            self._first_id = await self._root_of_containers()
+            self._first_id = await engine.root_of_containers(self._client, self.facts)
             if self.facts.gvisor and self._first_id:
                 # gVisor looks for the folder of a socket as the root user of containers, runc as the host's.
                 self.by_socket &= await in_thread(self._records.passable)
+            if self._network and not self.by_socket:
+                key_file, where = self._records.root / "guest-key.pem", (self._client, self._address, self.facts)
+                await self.far.use_network(self._network, *where, key_file, self._instance)
             if not self.facts.gvisor:
                 log.warning("%s; to close that: %s", (shared := sharing(self.facts)).found, shared.fix)
             if await in_thread(self._records.lock.is_alone):
@@ -135,13 +139,13 @@ class DockerDriver:
             raise SandboxError(f"The Docker engine does not answer: {plain(error)}") from error
         kernel, name = str(info.get("KernelVersion", "")), info.get("Name")
         here = self._address.local and kernel == platform.release() and name == socket.gethostname()
-        return DriverHost(kernel, here)
+        return DriverHost(kernel, here, self.far.targets(self._address))
 
     async def close(self) -> None:
         if self._watch is not None:
             self._watch.cancel()
             await asyncio.gather(self._watch, return_exceptions=True)
-        await self._streams.close()
+        await self.far.close()
         self._records.close()
         await self._client.close()
         await self._client.connector.close()
@@ -247,7 +251,11 @@ class DockerDriver:
         with unix_sockets.not_running():
             if self.by_socket:
                 return await unix_sockets.connect(self._records.home(name).socket, _CONNECT_SECONDS)
-            return await self._streams.open(await self._container(name), _CONNECT_SECONDS)
+            return await self.far.connect(name, await self._container(name), _CONNECT_SECONDS)
+
+    async def address(self, name: str) -> tuple[str, int] | None:
+        with unix_sockets.not_running():
+            return await self.far.address(await self._container(name))
 
     async def container_id(self, name: str) -> str:
         """The engine's id of a sandbox's container. Raises NotRunning."""
@@ -288,6 +296,7 @@ class DockerDriver:
                 socket_dir=home.socket_dir if self.by_socket else None,
                 agents=await in_thread(self._shared_agents),
                 read_only=self._read_only,
+                tcp=self.far.terms(),
             )
             called = config.container_name(self._instance, home.name, owner)
             made = await complete(self._client.containers.create(config.container(wanted, self.facts), name=called))
@@ -295,7 +304,8 @@ class DockerDriver:
         container = self._client.containers.container(container_id)
         told: dict[str, Any] = await container.show()
         root = config.PRIVATE if told["HostConfig"].get("ReadonlyRootfs") else "/"
-        await engine.put(container, root, config.guest_archive(self._image.guest, root))
+        programs = await self.far.programs(self.facts.machine)
+        await engine.put(container, root, config.guest_archive(self._image.guest, root, programs))
         await in_thread(home.socket.unlink, missing_ok=True)
         await container.start()
         await in_thread(home.began, bundle.digest(self._image.guest))
@@ -309,7 +319,7 @@ class DockerDriver:
         deadline = time.monotonic() + _GUEST_SECONDS
         with contextlib.suppress(OSError):
             if not self.by_socket:
-                (await self._streams.open(container, _GUEST_SECONDS)).close()
+                await self.far.wait_for(home.name, container, _GUEST_SECONDS)
                 return
         while time.monotonic() < deadline and (await container.show())["State"]["Running"]:
             for _ in range(50):
@@ -415,17 +425,10 @@ class DockerDriver:
             reason = await why(self._client.containers.container(entry["Id"])) if end is None else end
             state = State.FAILED if reason else State.STOPPED
         guest = await in_thread(lambda: home.guest)
-        terms = config.terms(self._limits, self.facts, read_only=self._read_only)
+        terms = config.terms(self._limits, self.facts, read_only=self._read_only, tcp=self.far.terms())
         made = (image, guest or bundle.digest(self._image.guest), entry["Labels"].get(config.TERMS))
         current = made == (self._image.digest, bundle.digest(self._image.guest), terms)
         return SandboxSeen(name, config.owner_of(self._instance, entry["Names"][0]), state, reason, image, current)
-
-    async def _root_of_containers(self) -> int:
-        """The host's id of the root user in containers: an engine with user namespaces names its folder after it."""
-        if not self.facts.user_namespace:
-            return 0
-        found = _REMAPPED.search(str((await self._client.system.info()).get("DockerRootDir", "")))
-        return int(found.group(1)) if found else 0
 
     async def _clean(self) -> None:
         made = [entry for entry in await self._list() if not self._in_trash(entry)]

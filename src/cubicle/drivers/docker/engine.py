@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 import signal
 import ssl
 import subprocess
@@ -41,6 +42,7 @@ _ORDINARY = ("", "runc", "crun", "youki", "io.containerd.runc.v2")
 _MACHINES = {"arm64": "aarch64", "amd64": "x86_64"}
 """Podman names machines as Go does, Docker as the kernel does."""
 
+_REMAPPED = re.compile(r"/(\d+)\.\d+$")
 GVISOR_ARGUMENTS = ("--network=none", "--overlay2=none", "--host-uds=create")
 
 
@@ -308,3 +310,11 @@ def _compiled_guest(rootfs: Path) -> bytes:
 def _brief(error: BaseException) -> str:
     said = error.message if isinstance(error, DockerError) else getattr(error, "strerror", None) or str(error)
     return " ".join(str(said).split())[:300] or type(error).__name__
+
+
+async def root_of_containers(client: Docker, facts: EngineFacts) -> int:
+    """The host's id of the root user in containers: an engine with user namespaces names its folder after it."""
+    if not facts.user_namespace:
+        return 0
+    found = _REMAPPED.search(str((await client.system.info()).get("DockerRootDir", "")))
+    return int(found.group(1)) if found else 0

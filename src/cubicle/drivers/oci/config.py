@@ -20,7 +20,7 @@ from cubicle.drivers.common.container import (
     WRITABLE,
 )
 from cubicle.drivers.common.hidden import USUAL
-from cubicle.guest.operations import GuestConfig
+from cubicle.guest.guest_config import GuestConfig
 from cubicle.sandbox.driver import SandboxLimits
 
 LISTEN_FD = 3

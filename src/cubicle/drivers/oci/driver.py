@@ -21,6 +21,7 @@ from cubicle.drivers.common import unix_sockets
 from cubicle.drivers.common.completion import complete, in_thread
 from cubicle.drivers.common.disk_usage import used_bytes
 from cubicle.drivers.common.instance import SharedLock, instance_of
+from cubicle.drivers.common.one_host import OneHost
 from cubicle.drivers.oci import cleaning, disk, ext4, freezer, guests, host, rescue, runtimes, space, transparent_proxy
 from cubicle.drivers.oci.assembly import AssembledSandbox, Assembly, ImageBases
 from cubicle.drivers.oci.disk import DiskMode
@@ -54,7 +55,7 @@ _DEFAULT_LIMITS = SandboxLimits()
 _HOST_PATH = re.compile(r"(?:/[^\s\"':/]+){2,}")
 
 
-class OciDriver:
+class OciDriver(OneHost):
     """The Driver protocol on OCI bundles."""
 
     def __init__(

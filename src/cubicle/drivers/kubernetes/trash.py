@@ -1,0 +1,52 @@
+"""The trash: sandboxes whose chat has no record of them any more, and whose files stay."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from cubicle.drivers.kubernetes.objects import BOUND, Record, word
+from cubicle.drivers.kubernetes.records import Records
+from cubicle.machine.errors import NotRunning, OwnerHasSandbox, SandboxError
+from cubicle.sandbox.trash import Discarded, TrashNote
+
+
+class Trash:
+    """Each verb has one write that decides; a crash before or after it leaves the sandbox with its owner or here."""
+
+    def __init__(self, records: Records, image: str) -> None:
+        self._records = records
+        self._image = image
+
+    async def discard(self, record: Record, before: Record | None, note: TrashNote, size: int | None) -> None:
+        """Put a stopped sandbox here. `before` is what a discard that was interrupted left."""
+        if before is not None and not await self._records.remove(before):
+            raise changed()
+        text = replace(note, size=size).to_json().decode()
+        kept = await self._records.create(Record("trash", record.sandbox, record.owner, note=text))
+        now = (await self._records.of_sandbox(record.sandbox)).chat
+        if kept is None or now is None or not await self._records.remove(now):  # this write decides
+            raise changed()
+
+    async def discarded(self) -> Sequence[Discarded]:
+        records = await self._records.all()
+        kept = {record.sandbox for record in records if record.kind in ("chat", "removed")}
+        return [
+            Discarded(record.sandbox, record.owner or None, TrashNote.parse(record.note.encode()), self._image)
+            for record in records
+            if record.kind == "trash" and record.sandbox not in kept
+        ]
+
+    async def restore(self, name: str, owner: str) -> None:
+        records = await self._records.of_sandbox(word(name))
+        if records.trash is None or records.chat is not None or records.removed is not None:
+            raise NotRunning("There is no such sandbox in the trash.")
+        made = await self._records.create(Record("chat", name, word(owner), pod=name, step=BOUND))  # this decides
+        if made is None:
+            other = await self._records.of_owner(owner)
+            raise OwnerHasSandbox(other.sandbox if other is not None else "")
+        await self._records.remove(records.trash)
+
+
+def changed() -> SandboxError:
+    return SandboxError("The sandbox is being changed by another service.")

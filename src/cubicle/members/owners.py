@@ -1,0 +1,278 @@
+"""Which chats this member owns, and who owns the others.
+
+The first member that is asked for a chat owns it, until its process ends: everything that is kept of a chat in memory
+is kept there. What is known of other owners is a guess that is corrected when it turns out to be wrong; what this
+member owns is certain, for nobody takes a chat from a member that is known to live.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+
+from cubicle.core.chat import Chat
+from cubicle.members.records import MemberRecords, NoRecords
+from cubicle.tasks import start_task
+
+log = logging.getLogger(__name__)
+
+_LOOK_SECONDS = 1.0
+"""Between two looks for members that ended."""
+_MAX_GUESSES = 50_000
+_MAX_EMPTY = 10_000
+"""Chats without a sandbox that a member owns: asking for chats that do not exist fills nothing."""
+_TRIES = 5
+
+Taken = Callable[[Chat], Awaitable[None]]
+"""Called with a chat that this member is asked for and owns from now on, before anybody uses it."""
+
+
+class Owners:
+    """`slot` of `slots` is this member's part of the chats that nobody has asked for yet."""
+
+    def __init__(self, records: MemberRecords, *, slot: int = 1, slots: int = 1) -> None:
+        self.records = records
+        self._slot, self._slots = slot, slots
+        self._mine: dict[str, int] = {}
+        """The epoch of each chat that this member owns."""
+        self._guesses: OrderedDict[str, str] = OrderedDict()
+        self._settling: dict[str, asyncio.Task[str | None]] = {}
+        self._giving: dict[str, asyncio.Future[None]] = {}
+        """Chats that were its own, of which something may still be written: it does not take them again before."""
+        self.leaving = False
+        """It takes no more chats: those that come are another's."""
+        self.read: Callable[[str], Awaitable[None]] = _nothing
+        """Called with the digest of each chat that it takes: reads what is on disk of it."""
+        self.give: Callable[[str], Awaitable[None]] = _nothing
+        """Called with the digest of each chat that it leaves to others: writes what is not on disk."""
+        self.taken: Taken = _nothing_taken
+        self.lost: Callable[[str], None] = lambda digest: None
+        """Called with each chat that another has taken."""
+        self.keeps: Callable[[str], bool] = lambda digest: True
+        """Whether something of a chat is kept here."""
+        self.chat_of: Callable[[str], Awaitable[Chat | None]] = _unknown
+        """Which chat a digest is, as far as that is written down."""
+
+    @property
+    def name(self) -> str:
+        return self.records.name
+
+    def owns(self, digest: str) -> bool:
+        return digest in self._mine
+
+    def owned(self) -> Sequence[str]:
+        """The chats that it owns."""
+        return list(self._mine)
+
+    async def place(self, chat: Chat) -> str | None:
+        """The member that owns the chat; None if it is this one, as for a chat that nobody owned. Raises NoRecords."""
+        if chat.digest in self._mine:
+            return None
+        guess = self._guesses.get(chat.digest)
+        if guess is not None:
+            return guess
+        task = self._settling.get(chat.digest)
+        if task is None:
+            task = self._settling[chat.digest] = start_task(self._settle(chat), name="own a chat")
+            task.add_done_callback(lambda done: self._settling.pop(chat.digest, None))
+        return await asyncio.shield(task)
+
+    def doubt(self, chat: Chat, holder: str) -> None:
+        """This member could not be reached, or does not own the chat: look again the next time."""
+        if self._guesses.get(chat.digest) == holder:
+            del self._guesses[chat.digest]
+
+    async def claim(self, digests: Iterable[str]) -> Collection[str]:
+        """At the start: of these chats, those that are this member's part, and those that nobody else owns."""
+        mine = set()
+        for digest in digests:
+            if int(digest[-8:], 16) % self._slots == self._slot - 1 and await self.claim_one(digest):
+                mine.add(digest)
+        return mine
+
+    async def claim_one(self, digest: str) -> bool:
+        """Own a chat that nobody living owns; whether this member owns it."""
+        if digest in self._mine:
+            return True
+        await self._given(digest)
+        if self.leaving:
+            return False
+        try:
+            seen = await self.records.owner(digest)
+            if seen is not None and await self.records.is_alive(seen.holder):
+                return False
+            got = await self.records.take(digest, seen)
+        except NoRecords as error:
+            log.error("%s", error)
+            return False
+        if got.holder != self.name or not await self._can_read(digest, got.epoch):
+            return False
+        self._mine[digest] = got.epoch
+        self._guesses.pop(digest, None)
+        return True
+
+    async def release(self, digests: Collection[str]) -> None:
+        """Let another own these, once what is kept of them is on disk. From the call on they are not used here."""
+        with self._leaving(digests) as epochs:
+            for digest in epochs:
+                await self.give(digest)
+            await self.records.release(epochs)
+
+    @contextmanager
+    def _leaving(self, digests: Collection[str]) -> Iterator[Mapping[str, int]]:
+        """These are not its own any more. Until the end of the block it does not take them again."""
+        epochs = {digest: self._mine.pop(digest) for digest in digests if digest in self._mine}
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._giving.update(dict.fromkeys(epochs, done))
+        try:
+            yield epochs
+        finally:
+            for digest in epochs:
+                self._giving.pop(digest, None)
+            done.set_result(None)
+
+    async def _given(self, digest: str) -> None:
+        while (done := self._giving.get(digest)) is not None:
+            await asyncio.shield(done)
+
+    @asynccontextmanager
+    async def watching(self) -> AsyncIterator[None]:
+        """Take over the chats of members that end, within the block."""
+        task = start_task(self._watch(), name="members")
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+
+    async def others(self) -> Sequence[str]:
+        """The other members that run."""
+        return [name for name in await self.records.living() if name != self.name]
+
+    # ---- taking
+
+    async def _settle(self, chat: Chat) -> str | None:
+        digest = chat.digest
+        await self._given(digest)
+        for _ in range(_TRIES):
+            seen = await self.records.owner(digest)
+            if seen is not None and seen.holder != self.name and await self.records.is_alive(seen.holder):
+                self._guess(digest, seen.holder)
+                return seen.holder
+            if self.leaving:
+                return await self._successor(digest)
+            got = await self.records.take(digest, seen)
+            if got.holder == self.name:
+                await self._own(chat, got.epoch)
+                return None
+        raise NoRecords("The chat changes hands at this moment.")
+
+    async def _own(self, chat: Chat, epoch: int) -> None:
+        """From now on it is this member's, unless what there is of it cannot be had."""
+        if not await self._can_read(chat.digest, epoch):
+            raise NoRecords("What is kept of this chat cannot be read at present.")
+        if epoch > 1:
+            log.info("took over a chat", extra={"chat": chat.id, "epoch": epoch})
+        try:
+            await self.taken(chat)
+        except Exception:  # its next use says why
+            log.exception("the sandbox of a chat that was taken over does not answer", extra={"chat": chat.id})
+        self._mine[chat.digest] = epoch
+        self._guesses.pop(chat.digest, None)
+        if len(self._mine) > _MAX_EMPTY:
+            await self._drop_empty()
+
+    async def _can_read(self, digest: str, epoch: int) -> bool:
+        """Read what there is of a chat that was taken; one of which it cannot be had is anybody's again."""
+        try:
+            await self.read(digest)
+        except Exception:
+            log.exception("what is kept of a chat could not be read")
+            await self.records.release({digest: epoch})
+            return False
+        return True
+
+    async def _successor(self, digest: str) -> str:
+        """Who is to own a chat that this member does not take any more."""
+        others = await self.others()
+        if not others:
+            raise NoRecords("The service is stopping.")
+        return others[int(digest[-8:], 16) % len(others)]
+
+    async def _drop_empty(self) -> None:
+        empty = [digest for digest in self._mine if not self.keeps(digest)]
+        if len(empty) > _MAX_EMPTY:
+            await self.release(empty[: len(empty) - _MAX_EMPTY // 2])
+
+    def _guess(self, digest: str, holder: str) -> None:
+        self._guesses[digest] = holder
+        self._guesses.move_to_end(digest)
+        while len(self._guesses) > _MAX_GUESSES:
+            self._guesses.popitem(last=False)
+
+    # ---- members that end
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            try:
+                if self.records.lapsed:
+                    await self._look_at_own()
+                for holder in await self.records.dead():
+                    await self._take_over(holder)
+            except NoRecords as error:
+                log.warning("%s", error)
+            except Exception:
+                log.exception("the members could not be looked at")
+
+    async def _look_at_own(self) -> None:
+        """This member was not heard of for a while: what others have taken since is theirs."""
+        self.records.lapsed = False
+        for digest in self.owned():
+            found = await self.records.owner(digest)
+            if found is not None and found.holder != self.name:
+                log.warning("another member has taken a chat of this one", extra={"epoch": found.epoch})
+                with self._leaving([digest]):
+                    self.lost(digest)
+                    await self._let_go(digest)
+
+    async def _let_go(self, digest: str) -> None:
+        try:
+            await self.give(digest)
+        except Exception:
+            log.exception("what was kept of a chat could not be written")
+
+    async def _take_over(self, holder: str) -> None:
+        """Own this member's part of what a dead one owned. Each living one does the same with another part."""
+        for digest in [digest for digest, guess in self._guesses.items() if guess == holder]:
+            del self._guesses[digest]
+        living, chats = await self.records.living(), await self.records.owned_by(holder)
+        if not chats:
+            await self.records.bury(holder)
+            return
+        rank = living.index(self.name) if self.name in living else 0
+        for digest in chats:
+            if int(digest[-8:], 16) % max(1, len(living)) == rank and not self.leaving:
+                await self._take_over_one(digest)
+
+    async def _take_over_one(self, digest: str) -> None:
+        chat = await self.chat_of(digest)
+        if chat is not None:
+            await self.place(chat)
+        elif await self.claim_one(digest):
+            await self.release([digest])  # nothing is written down of it: it has no sandbox
+
+
+async def _nothing(digest: str) -> None:
+    pass
+
+
+async def _nothing_taken(chat: Chat) -> None:
+    pass
+
+
+async def _unknown(digest: str) -> Chat | None:
+    return None

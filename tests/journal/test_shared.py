@@ -1,0 +1,58 @@
+"""One chat's journal, written by one process after the other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cubicle.core.chat import Chat
+from cubicle.journal import anchor
+from cubicle.journal.journal import Journal
+from cubicle.journal.shared import SharedJournal
+from cubicle.journal.verify import verify
+
+CHAT, OTHER = Chat("shared"), Chat("other")
+
+
+async def test_the_next_one_goes_on_where_it_was(tmp_path: Path) -> None:
+    async with SharedJournal(tmp_path) as one, SharedJournal(tmp_path) as two:
+        await one.take(CHAT.digest)
+        assert one.record(CHAT, "note", {"by": "one"}) == 1
+        await one.give(CHAT.digest)
+        await two.take(CHAT.digest)
+        assert two.take_before(CHAT) == 1
+        assert two.record(CHAT, "note", {"by": "two"}) == 2
+        await two.give(CHAT.digest)
+        await one.take(CHAT.digest)
+        assert one.record(CHAT, "note", {"by": "one"}) == 3
+        assert [entry.fields["by"] for entry in await one.entries(CHAT)] == ["one", "two", "one"]
+    assert not verify(tmp_path / CHAT.digest).problems
+
+
+async def test_the_last_numbers_are_those_of_all(tmp_path: Path) -> None:
+    async with SharedJournal(tmp_path) as one, SharedJournal(tmp_path) as two:
+        for journal, chat in ((one, CHAT), (two, OTHER)):
+            await journal.take(chat.digest)
+            journal.record(chat, "note", {})
+            await journal.settle(chat)
+            await journal._save_numbers()
+        assert anchor.peek(tmp_path) == {bytes.fromhex(chat.digest): 1 for chat in (CHAT, OTHER)}
+        two.forget(OTHER)
+        await two.settle(OTHER)
+        await two._save_numbers()
+        assert anchor.peek(tmp_path) == {bytes.fromhex(CHAT.digest): 1}
+    async with Journal(tmp_path) as alone:
+        assert alone.record(CHAT, "note", {}) == 2
+
+
+async def test_what_was_lost_of_a_journal_is_noted(tmp_path: Path) -> None:
+    async with SharedJournal(tmp_path) as one:
+        await one.take(CHAT.digest)
+        for _ in range(3):
+            one.record(CHAT, "note", {})
+    for path in (tmp_path / CHAT.digest).iterdir():
+        path.unlink()
+    async with SharedJournal(tmp_path) as two:
+        await two.take(CHAT.digest)
+        await two.settle(CHAT)
+        assert [entry.kind for entry in await two.entries(CHAT)] == ["gap"]
+        assert two.record(CHAT, "note", {}) == 4
