@@ -64,7 +64,8 @@ class LiveView:
         self.prompts = PageDialogs()
         self.driving = InputControl(self, gate or InputGate(), on_hand_back)
         self._followed = FollowedTab(self.tabs, self._driven)
-        self._begun = self._audience_changed = False
+        self._there: frozenset[str] | None = None  # the tabs that were open when this began
+        self._audience_changed = False
         self.interest = 0
         self.left = asyncio.Event()
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -74,8 +75,7 @@ class LiveView:
         return self.tabs.get(viewer.pinned) or self._followed.tab
 
     def _driven(self) -> Tab | None:
-        holder = self.driving.holder
-        return self.shown_to(holder) if holder is not None else None
+        return None if (holder := self.driving.holder) is None else self.shown_to(holder)
 
     # ---- its life
 
@@ -116,12 +116,12 @@ class LiveView:
     async def _begin(self) -> None:
         await self._devtools.call("Target.setDiscoverTargets", discover=True)
         await self._look()
+        self._there = frozenset(self.tabs)
         with suppress(TimeoutError):  # a page that hangs does not answer; viewers see that it is there
             async with asyncio.timeout(_ANSWER_LIMIT):
                 for tab in self.tabs.copy().values():
                     await tab.attached.wait()
         await self._show_front()
-        self._begun = True
 
     async def _follow(self) -> None:
         """Find out when the model, or a person, brings a tab to the front."""
@@ -133,9 +133,9 @@ class LiveView:
         found = await self._front_tab.read()
         if found is None and self._followed.tab is None:
             found = self._front_tab.any()
-        if found is not None and self._begun:
+        if found is not None and self.ready.done():
             self._use(found, "front")
-        elif found is not None:
+        elif found is not None and self._followed.tab is None:
             self.front(found)
 
     async def _keep(self) -> None:
@@ -298,7 +298,7 @@ class LiveView:
             await tab.attach(lambda session: self._sessions.__setitem__(session, tab))
             self.start(self._read_landing(tab))
             self.start(self._read_history(tab))
-            if self._begun:
+            if self._there is not None and tab.id not in self._there:
                 self._use(tab, "opened")
             self.driving.prepare(tab)
             await tab.begin_watch()
