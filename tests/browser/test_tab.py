@@ -42,6 +42,7 @@ async def test_a_refused_start_is_asked_again_with_the_same_width() -> None:
     tab.begin_again()
     assert browser.asked == [
         ("Page.stopScreencast", None),
+        ("Emulation.setFocusEmulationEnabled", None),
         ("Page.startScreencast", 960),
         ("Page.startScreencast", 960),
     ]

@@ -484,6 +484,7 @@ PARSES_NOTHING = {
     *(
         "__init__",
         "core",
+        "bad_settings",
         "blocked_networks",
         "chat_isolation",
         "close_codes",

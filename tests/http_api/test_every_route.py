@@ -62,6 +62,7 @@ EXCEPTIONS = [
         _but(method, "/api/links/{chat}", "chat", [b"a%2fb"], {405}, "to routes it is a link's address, only revoked")
         for method in ("GET", "POST")
     ),
+    _but("PUT", "/api/files/{chat}/", "path", WAYS, {*_REFUSED, 428}, "a name like any other, and no version is named"),
     _but("GET", "/raw/", "capability", WAYS, {400, 401, 404}, "it opens nothing, or what follows it is no path"),
     *(
         _but(method, f"/browser/{{chat}}/json/{verb}/{{page:token}}/", "page", _ONE_PAGE, {404}, "page `a/`: no name")
@@ -127,16 +128,18 @@ async def test_no_address_leads_out_or_breaks(site: tuple[str, list[Attempt]]) -
     gate = asyncio.Semaphore(16)
 
     async def one(attempt: Attempt) -> str | None:
-        async with gate:
-            reader, writer = await asyncio.open_connection(host, int(port))
-            writer.write(
-                b"%s %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
-                % (attempt.method.encode(), attempt.address)
-            )
-            async with asyncio.timeout(60):
+        status = 429  # a chat may ask for so much at once
+        async with gate, asyncio.timeout(60):
+            while status == 429:
+                reader, writer = await asyncio.open_connection(host, int(port))
+                writer.write(
+                    b"%s %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+                    % (attempt.method.encode(), attempt.address)
+                )
                 answer = await reader.read(200_000)
-            writer.close()
-        status = int(answer.split(b" ", 2)[1])
+                writer.close()
+                status = int(answer.split(b" ", 2)[1])
+                await asyncio.sleep(0.05 if status == 429 else 0)
         bad = status not in attempt.answers
         bad |= any(mark in answer for mark in (b"root:x:", b"Traceback", b"\r\nX-Evil"))
         return f"{attempt.method} {attempt.route} {attempt.form[:80]!r}: {status}" if bad else None

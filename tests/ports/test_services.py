@@ -30,6 +30,7 @@ class Told(StartCommands):
     """Says when it has done what it had to."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.done = asyncio.Event()
 
     async def _start(self, chat: Chat, machine: Machine) -> None:
