@@ -6,6 +6,7 @@ import { LazyLive } from "../live/lazy";
 import { Icon } from "../ui/icon";
 import { Empty } from "../ui/parts";
 import type { Workspace } from "./app";
+import { DownFile } from "./awake";
 import { type Call, codeOf, gist, stateOf, task } from "./calls";
 import type { Focus } from "./follow";
 import { useOpened } from "./opened";
@@ -107,13 +108,7 @@ function Followed({ space, focus }: { space: Workspace; focus: Focus }) {
       </Empty>
     );
   }
-  if (!space.awake.made) {
-    return (
-      <Empty icon="moon" title="There is no computer yet">
-        <p>The first call of a client in this chat makes it. To look makes nothing.</p>
-      </Empty>
-    );
-  }
+  if (!space.awake.made) return <DownFile awake={space.awake} />;
   return (
     <Empty icon="eye" title="Nothing is used yet">
       <p>What the model uses appears here by itself: its browser, the files it writes, commands, ports.</p>
