@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 
 import pytest
@@ -44,7 +45,9 @@ async def go(page: Page, address: str, title: str) -> None:
 
 
 async def titled(page: Page, title: str) -> None:
-    await expect(page.get_by_role("tab", name=title, exact=True)).to_be_visible(timeout=60_000)
+    await expect(page.get_by_role("tab", name=re.compile(rf"^(In use )?{re.escape(title)}$"))).to_be_visible(
+        timeout=60_000
+    )
 
 
 async def press(page: Page, x: float, y: float) -> None:

@@ -33,6 +33,8 @@ def around(item: pytest.Item) -> float:
     marker = item.get_closest_marker("timeout")
     if marker is not None:
         return float(marker.args[0] if marker.args else marker.kwargs.get("timeout", 0))
+    if not item.config.pluginmanager.hasplugin("timeout"):
+        return 0.0
     given = item.config.getoption("timeout", None)
     return float(given if given is not None else item.config.getini("timeout") or 0)
 

@@ -78,7 +78,7 @@ async def picture(page: Page, name: str) -> None:
 
 
 async def test_an_operator_sees_every_tenant_and_the_service(firm: Firm, browser: Browser) -> None:
-    async with visit(browser, f"{firm.house.url}/login") as seen:
+    async with visit(browser, f"{firm.house.url}/admin") as seen:
         await sign_in(seen, OPERATOR)
         page = seen.page
         for chat in ("acme-1", "acme-2", "zeta-1", "main-1"):
@@ -106,7 +106,7 @@ async def test_an_operator_sees_every_tenant_and_the_service(firm: Firm, browser
 
 
 async def test_a_customer_sees_only_their_own(firm: Firm, browser: Browser) -> None:
-    async with visit(browser, f"{firm.house.url}/login") as seen:
+    async with visit(browser, f"{firm.house.url}/admin") as seen:
         await sign_in(seen, ACME)
         page = seen.page
         await expect(page.get_by_role("rowheader", name="acme-1")).to_be_visible()
@@ -121,7 +121,7 @@ async def test_a_customer_sees_only_their_own(firm: Firm, browser: Browser) -> N
 
 
 async def test_it_changes_by_itself_and_without_polling(firm: Firm, browser: Browser) -> None:
-    async with visit(browser, f"{firm.house.url}/login") as seen:
+    async with visit(browser, f"{firm.house.url}/admin") as seen:
         await sign_in(seen, OPERATOR)
         page, asked = seen.page, list[str]()
         await expect(page.get_by_role("rowheader", name="acme-1")).to_be_visible()
@@ -139,7 +139,7 @@ async def test_it_changes_by_itself_and_without_polling(firm: Firm, browser: Bro
 async def test_an_operator_stops_and_removes_the_sandbox_of_a_tenant(firm: Firm, browser: Browser) -> None:
     await firm.bash(ACME, "to-stop")
     await firm.bash(OPERATOR, "to-stop")  # of another tenant, with the same name
-    async with visit(browser, f"{firm.house.url}/login") as seen:
+    async with visit(browser, f"{firm.house.url}/admin") as seen:
         await sign_in(seen, OPERATOR)
         page = seen.page
         await page.get_by_role("searchbox", name="Filter sandboxes").fill("to-stop")
@@ -158,7 +158,7 @@ async def test_an_operator_stops_and_removes_the_sandbox_of_a_tenant(firm: Firm,
 
 
 async def test_an_operator_looks_at_the_workspace_of_a_tenant_by_a_link(firm: Firm, browser: Browser) -> None:
-    async with visit(browser, f"{firm.house.url}/login") as seen:
+    async with visit(browser, f"{firm.house.url}/admin") as seen:
         await sign_in(seen, OPERATOR)
         await seen.page.get_by_role("button", name="Look at acme-1 of acme").click()
         await seen.page.wait_for_url("**/preview/acme-1/**")
@@ -166,7 +166,7 @@ async def test_an_operator_looks_at_the_workspace_of_a_tenant_by_a_link(firm: Fi
 
 
 async def test_hostile_names_are_text(firm: Firm, browser: Browser) -> None:
-    async with visit(browser, f"{firm.house.url}/login", width=1200) as seen:
+    async with visit(browser, f"{firm.house.url}/admin", width=1200) as seen:
         await sign_in(seen, OPERATOR)
         page = seen.page
         row = page.get_by_role("row", name=re.compile("zeta-1"))
@@ -183,7 +183,7 @@ async def test_hostile_names_are_text(firm: Firm, browser: Browser) -> None:
 
 
 async def test_the_table_is_sorted_by_the_keyboard(firm: Firm, browser: Browser) -> None:
-    async with visit(browser, f"{firm.house.url}/login") as seen:
+    async with visit(browser, f"{firm.house.url}/admin") as seen:
         await sign_in(seen, OPERATOR)
         page = seen.page
         heading = page.get_by_role("columnheader", name="Chat")
@@ -204,7 +204,7 @@ async def test_the_table_is_sorted_by_the_keyboard(firm: Firm, browser: Browser)
 @pytest.mark.parametrize("width", [1200, 390])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_it_keeps_nobody_out(firm: Firm, browser: Browser, scheme: Literal["light", "dark"], width: int) -> None:
-    async with visit(browser, f"{firm.house.url}/login", width=width, scheme=scheme) as seen:
+    async with visit(browser, f"{firm.house.url}/admin", width=width, scheme=scheme) as seen:
         await sign_in(seen, OPERATOR)
         page = seen.page
         for tab in ("Sandboxes", "Tenants", "Problems", "Queue"):
@@ -216,7 +216,7 @@ async def test_it_keeps_nobody_out(firm: Firm, browser: Browser, scheme: Literal
 
 
 async def test_who_is_signed_out_meanwhile_is_told_so(firm: Firm, browser: Browser) -> None:
-    async with visit(browser, f"{firm.house.url}/login") as seen:
+    async with visit(browser, f"{firm.house.url}/admin") as seen:
         await sign_in(seen, ACME)
         await expect(seen.page.get_by_role("rowheader", name="acme-1")).to_be_visible()
         await seen.page.context.clear_cookies()
