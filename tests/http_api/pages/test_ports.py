@@ -93,7 +93,7 @@ async def test_a_port_is_shown_in_the_workspace_and_shared_from_there(
             await page.get_by_role("textbox", name="Address").fill(path)
             await page.keyboard.press("Enter")
             await expect(frame.locator("body")).to_have_text(text)
-        await page.get_by_role("button", name="Share", exact=True).click()
+        await page.get_by_role("region", name="Ports").get_by_role("button", name="Share", exact=True).click()
         await page.get_by_role("button", name="Make public").click()
         public = await page.get_by_label("Public link").input_value()
         async with visit(browser, public) as stranger:
