@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import hashlib
 import json
 import os
-import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -107,31 +105,6 @@ async def test_calls_that_end_together_share_one_sync(tmp_path: Path) -> None:
             journal.record(chat, "end", {})
         assert all(await asyncio.gather(*(journal.settle(chat) for chat in chats)))
         assert [len(await journal.entries(chat)) for chat in chats] == [1] * 20
-
-
-async def test_many_chats_are_put_on_disk_at_once_and_each_is_told_how_it_went(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    chats = [Chat(f"chat-{number}") for number in range(40)]
-    real, broken = os.fdatasync, Chat("chat-7").digest
-    syncing, most = set[int](), 0
-
-    def fdatasync(fd: int) -> None:
-        nonlocal most
-        syncing.add(threading.get_ident())
-        most = max(most, len(syncing))
-        if broken in os.readlink(f"/proc/self/fd/{fd}"):
-            raise OSError(errno.EIO, "Input/output error")
-        real(fd)
-
-    async with Journal(tmp_path) as journal:
-        for chat in chats:
-            journal.record(chat, "call", {"call": "1"})
-        monkeypatch.setattr(os, "fdatasync", fdatasync)
-        kept = await asyncio.gather(*(journal.settle(chat) for chat in chats))
-        monkeypatch.setattr(os, "fdatasync", real)
-    assert [chat.id for chat, whole in zip(chats, kept, strict=True) if not whole] == ["chat-7"]
-    assert most > 1
 
 
 async def test_what_is_closed_to_make_room_is_on_disk_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

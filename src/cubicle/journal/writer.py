@@ -9,7 +9,6 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -17,14 +16,11 @@ from cubicle import record
 from cubicle.journal import format
 from cubicle.journal.chat_files import ChatFiles
 from cubicle.journal.format import GAP
-from cubicle.journal.sync_threads import SyncThreads
 
 log = logging.getLogger(__name__)
 
-_MAX_OPEN = 1_024
+_MAX_OPEN = 256
 """Chats whose segment stays open."""
-_TOGETHER = 4
-"""Chats of a batch that are put on disk by several threads at once; fewer, one after the other as they are written."""
 _MAX_CLOSED = 4_096
 """Chats besides whose journal was checked: it is opened again by its last line."""
 _FAILED = "The journal could not be written"
@@ -106,7 +102,6 @@ class Writer:
     _queue: SimpleQueue[Sequence[Work] | None] = field(default_factory=SimpleQueue)
     _chats: OrderedDict[str, _Kept] = field(default_factory=OrderedDict)
     _closed: OrderedDict[str, ChatFiles] = field(default_factory=OrderedDict)
-    _threads: SyncThreads = field(default_factory=SyncThreads)
     _thread: threading.Thread | None = None
 
     def start(self) -> None:
@@ -124,29 +119,16 @@ class Writer:
 
     def _run(self) -> None:
         while (batch := self._queue.get()) is not None:
-            together = sum(work.sync for work in batch) >= _TOGETHER
-            done = [self._write(work, sync=work.sync and not together) for work in batch]
-            synced = dict[str, bool]()
-            wanted = [work for work, kept in zip(batch, done, strict=True) if kept and work.sync]
-            if together:
-                self._threads.run([partial(self._note_sync, work, synced) for work in wanted])
-            else:
-                for work in wanted:
-                    self._note_sync(work, synced)
-            self.tell([kept and synced.get(work.chat, True) for work, kept in zip(batch, done, strict=True)])
-        self._threads.stop()
+            done = [self._write(work) for work in batch]
+            self.tell([kept and self._sync(work) for work, kept in zip(batch, done, strict=True)])
         for kept in self._chats.values():
             kept.files.close()
 
-    def _note_sync(self, work: Work, synced: dict[str, bool]) -> None:
-        synced[work.chat] = False
-        synced[work.chat] = self._sync(work)
-
-    def _write(self, work: Work, *, sync: bool) -> bool:
+    def _write(self, work: Work) -> bool:
         kept = self._kept(work.chat)
         try:
             if kept.usable or self._open(kept):
-                self._apply(work, sync=sync)
+                self._apply(work)
                 return True
         except OSError as error:
             self._failed(kept, error)
@@ -162,7 +144,7 @@ class Writer:
 
     def _sync(self, work: Work) -> bool:
         kept = self._chats.get(work.chat)
-        if kept is None:
+        if not work.sync or kept is None:
             return True
         if not kept.usable:
             return False  # it had to make room for others of the batch, and could not be put on disk
@@ -234,7 +216,7 @@ class Writer:
         kept.usable, kept.why, kept.retry = False, why, time.monotonic() + _RETRY_SECONDS
         kept.files.close()
 
-    def _apply(self, work: Work, *, sync: bool) -> None:
+    def _apply(self, work: Work) -> None:
         chat = work.chat
         bodies: list[tuple[int | None, bytes]] = []
         for operation in work.operations:
@@ -250,7 +232,7 @@ class Writer:
                 case Lost(last, why):
                     kept = self._usable(chat)
                     kept.lost, kept.why = last, why
-                    self._append(chat, (), sync=sync)
+                    self._append(chat, (), sync=work.sync)
                 case Prune(segment, size):
                     self._usable(chat).files.prune(segment, size)
                 case Release():
@@ -258,7 +240,7 @@ class Writer:
                 case Forget():
                     self._forget(chat)
         if bodies:
-            self._append(chat, bodies, sync=sync)
+            self._append(chat, bodies, sync=work.sync)
 
     def _usable(self, chat: str) -> _Kept:
         kept = self._kept(chat)
