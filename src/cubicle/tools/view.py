@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 
 from cubicle.core.image_header import read_header
 from cubicle.core.media_types import looks_binary
+from cubicle.guest.wire import ErrorCode
 from cubicle.machine.errors import MachineError
 from cubicle.machine.machine import READABLE_ROOTS, Machine
 from cubicle.prompt.workspace import Workspace
@@ -64,12 +65,15 @@ class ViewTool:
             return fail(str(error))
 
     async def _show(self, machine: Machine, path: str, lines: LineRange) -> Answer:
-        found = await machine.stat(path, roots=READABLE_ROOTS)
-        if found.kind == "directory":
+        """A short file takes one question to the guest."""
+        try:
+            async with machine.read(path, length=_START, roots=READABLE_ROOTS) as reader:
+                start = b"".join([chunk async for chunk in reader])
+                size = reader.stat.size
+        except MachineError as error:
+            if error.code != ErrorCode.IS_DIRECTORY:
+                raise
             return say(await show_folder(machine, path))
-        async with machine.read(path, length=_START, roots=READABLE_ROOTS) as reader:
-            start = b"".join([chunk async for chunk in reader])
-            size = reader.stat.size
         if header := read_header(start):
             return await show_image(machine, path, size, header, self._images)
         if is_document(path, start):
@@ -78,8 +82,14 @@ class ViewTool:
             return say(await show_bytes(machine, path, size))
         if not size and lines == WHOLE:
             return say("(the file is empty)")
+        if size == len(start):
+            return say(await _numbered(_once(start), lines))
         async with machine.read(path, roots=READABLE_ROOTS) as reader:
             return say(await _numbered(aiter(reader), lines))
+
+
+async def _once(chunk: bytes) -> AsyncIterator[bytes]:
+    yield chunk
 
 
 async def _numbered(chunks: AsyncIterator[bytes], lines: LineRange) -> str:
