@@ -283,7 +283,7 @@ async def test_a_visitor_who_does_not_read_stops_the_program(ground: Ground, pro
         await anext(raw)
         sizes: list[int] = []
         async with asyncio.timeout(30):
-            while len(sizes) < 2 or sizes[-1] != sizes[-2]:
+            while len(sizes) < 2 or sizes[-1] != sizes[-2] or not sizes[-1]:
                 sizes.append(int((await ground.bash(CHAT, f"cat {note}")).split()[0]))
                 await asyncio.sleep(0.3)
     assert sizes[-1] < 40 << 20

@@ -17,6 +17,7 @@ from openpyxl.formula.translate import Translator
 from openpyxl.utils.datetime import CALENDAR_MAC_1904
 
 from cubicle.core.chat import Chat
+from cubicle.machine.connection import GuestLink
 from tests.support.service import Options, Service, service_of, text
 
 
@@ -54,6 +55,24 @@ async def test_text_comes_with_its_line_numbers(service: Service) -> None:
     assert await view(service, "/tmp/t.txt") == ("     1\tone\n     2\ttwo\n     3\t\n     4\tfour", False)
     assert await view(service, "/tmp/t.txt", 2, 3) == ("     2\ttwo\n     3\t", False)
     assert await view(service, "/tmp/t.txt", 4, -1) == ("     4\tfour", False)
+
+
+async def test_a_file_is_asked_for_once_when_it_is_short(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    real = GuestLink.open
+
+    def opened(link: GuestLink, request: Any) -> Any:
+        if getattr(request, "path", "") in ("/tmp/short.txt", "/tmp/long.txt"):
+            asked.append(request.path)
+        return real(link, request)
+
+    whole = b"a line\n" * 9_362  # 2 bytes less than what is read at first
+    await put(service, "/tmp/short.txt", whole)
+    await put(service, "/tmp/long.txt", whole + b"end")
+    monkeypatch.setattr(GuestLink, "open", opened)
+    assert await view(service, "/tmp/short.txt", 9_362, -1) == ("  9362\ta line", False)
+    assert await view(service, "/tmp/long.txt", 9_363, -1) == ("  9363\tend", False)
+    assert asked == ["/tmp/short.txt", "/tmp/long.txt", "/tmp/long.txt"]
 
 
 async def test_a_range_that_the_file_has_not_is_an_error_with_the_number_of_lines(service: Service) -> None:
