@@ -50,6 +50,7 @@ BEYOND = {
     "tools/files::pointless_edits_are_refused_in_words",
     "tools/files::a_missing_file_is_said",
     "tools/view::an_empty_file_says_so",
+    "tools/view::a_file_is_asked_for_once_when_it_is_short",
     "tools/view::a_damaged_office_file_says_so",
     "tools/view::a_document_without_text_says_how_to_see_it",
     "tools/view::what_cannot_be_viewed_is_said",
