@@ -45,11 +45,11 @@ print(sum(row[1].endswith(":" + mine) and row[3] in ("01", "08") for row in rows
 
 
 MANY = """
-import resource, socket, sys
+import resource, signal, socket
 resource.setrlimit(resource.RLIMIT_NOFILE, (1100, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
 servers = [socket.create_server(("127.0.0.1", 0)) for _ in range(1000)]
 print(max(server.getsockname()[1] for server in servers), flush=True)
-sys.stdin.read()
+signal.pause()
 """
 
 
