@@ -83,7 +83,15 @@ class Pods:
     async def _running(self, pod: PodSeen) -> PodSeen:
         while True:
             try:
-                params = {"fieldSelector": f"metadata.name={pod.name}"}
+                now = await self._client.get("pods", pod.name)
+                if now is None:
+                    raise PodLeft  # a watch tells nothing of what was gone before it began
+                if (seen := _judged(pod, "", now)) is not None:
+                    return seen
+                params = {
+                    "fieldSelector": f"metadata.name={pod.name}",
+                    "resourceVersion": now["metadata"]["resourceVersion"],
+                }
                 async with aclosing(self._client.watch("pods", params, _WATCH_SECONDS)) as events:
                     async for event, found in events:
                         if event not in ("BOOKMARK", "ERROR") and (seen := _judged(pod, event, found)) is not None:
