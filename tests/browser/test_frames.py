@@ -114,6 +114,14 @@ def test_a_chat_keeps_no_more_than_its_bound_and_the_newest(tmp_path: Path) -> N
     assert len(os.listdir(tmp_path / "frames" / CHAT.digest)) == len(kept)
 
 
+def test_the_bound_holds_for_a_chat_that_another_process_had_meanwhile(tmp_path: Path) -> None:
+    first, second = (store_in(tmp_path, limit=10 * BLOCK) for _ in range(2))
+    fill(first, CHAT, 2)
+    fill(second, CHAT, 9, start=NOW + 10)
+    fill(first, CHAT, 4, start=NOW + 20)
+    assert sum(path.stat().st_blocks * 512 for path in (tmp_path / "frames" / CHAT.digest).iterdir()) <= 10 * BLOCK
+
+
 def test_all_chats_together_keep_no_more_than_the_total(tmp_path: Path) -> None:
     store = store_in(tmp_path, limit=20 * BLOCK, total=30 * BLOCK)
     for n in range(10):

@@ -54,6 +54,8 @@ class FrameStore:
         self._newest: dict[str, FrameName] = {}
         self._admitted: set[str] = set()
         """Chats with a sandbox: what comes late of one that was removed is not kept."""
+        self._uncounted: set[str] = set()
+        """Chats whose sandbox has just been connected: another process may have had them meanwhile."""
         self._lock = threading.Lock()
         self._refused = False
 
@@ -82,6 +84,7 @@ class FrameStore:
     def admit(self, chat: Chat) -> None:
         """The chat has a sandbox from now on, until it is removed."""
         self._admitted.add(chat.digest)
+        self._uncounted.add(chat.digest)
 
     def add(self, chat: Chat, at: float, facts: FrameFacts, picture: bytes) -> FrameName | None:
         """Keep a picture; None if it is none, or if the disk refuses it."""
@@ -102,7 +105,11 @@ class FrameStore:
                 self._refused = True
                 return None
             self._refused = False
-            self._sizes[chat.digest] = self._sizes.get(chat.digest, 0) + _on_disk(len(content))
+            if chat.digest in self._uncounted:
+                self._uncounted.discard(chat.digest)
+                self._sizes[chat.digest] = sum(size for _, size in self._listed(chat.digest))
+            else:
+                self._sizes[chat.digest] = self._sizes.get(chat.digest, 0) + _on_disk(len(content))
             self._newest[chat.digest] = name
             self._hold_to_limit(chat.digest)
             self._hold_to_total()
@@ -139,6 +146,7 @@ class FrameStore:
     def drop(self, digest: str) -> None:
         with self._lock:
             self._admitted.discard(digest)
+            self._uncounted.discard(digest)
             self._sizes.pop(digest, None)
             self._newest.pop(digest, None)
             remove_frames(self._folder, digest)
