@@ -177,7 +177,7 @@ async def running(settings: Settings, process: ServiceProcess | None = None) -> 
             workplace, settings, agents, activity, PortNotes(port_links, known_ports), journal, screens.hand_backs
         )
         registry = auditing.tools(metering.tools(built))
-        home = HomeRoutes.build(settings, access.ring, fleet, registry, recorder)
+        home = HomeRoutes.build(settings, access.ring, fleet, registry, recorder, process.ask_others)
         uploads, queue = Uploads(fleet, journal), FairQueue()
         forget_removed(
             fleet, activity, prompt, agent_tokens, network, uploads, port_shares, port_links, links.store, notes,
@@ -279,7 +279,7 @@ def make_app(parts: Parts) -> Starlette:
     )
     app.state.end_streams = end_streams
     app.state.drain = parts.process.draining(drain.run, parts.fleet)
-    app.state.member_side = parts.process.member_side(app, parts.fleet, metrics.own)
+    app.state.member_side = parts.process.member_side(app, parts.fleet, metrics.own, parts.home.tell_member)
     app.state.fair_queue = parts.queue  # connections work on what they read in it
     return app
 

@@ -13,6 +13,7 @@ from starlette.types import ASGIApp
 
 from cubicle.core.chat import Chat
 from cubicle.http_api.forwarding import Forwarder
+from cubicle.http_api.home_elsewhere import HOME, Ask
 from cubicle.http_api.member_side import MemberSide
 from cubicle.http_api.metrics import OtherPages
 from cubicle.http_api.peers import METRICS, SANDBOXES, Peers, told
@@ -32,6 +33,8 @@ log = logging.getLogger(__name__)
 
 _HAND_OVER_SECONDS = 0.2
 
+Tells = Callable[[bytes], Awaitable[bytes]]
+"""What a member answers to another one's query."""
 Drain = Callable[[Callable[[], bool]], Awaitable[None]]
 """Waits until what runs is done, or the function that it is given says that it is enough."""
 
@@ -48,6 +51,8 @@ class ServiceProcess(Alone):
     journal_kind: type[Journal] = Journal
     other_metrics: OtherPages | None = None
     """The metrics of the others."""
+    ask_others: Ask | None = None
+    """Asks all others for what members tell each other."""
 
     @property
     def leads(self) -> bool:
@@ -76,7 +81,7 @@ class ServiceProcess(Alone):
         """The same end of the process, during which its chats go to other members."""
         return drain
 
-    def member_side(self, app: ASGIApp, fleet: Fleet, metrics: Callable[[], Awaitable[bytes]]) -> ASGIApp:
+    def member_side(self, app: ASGIApp, fleet: Fleet, metrics: Callable[[], Awaitable[bytes]], home: Tells) -> ASGIApp:
         """What answers the other members."""
         return app
 
@@ -96,7 +101,7 @@ class Membership(ServiceProcess):
         self.owners = Owners(records, slot=slot, slots=slots)
         self._forwarder = self.forwarder = Forwarder(self.owners, keys)
         self._peers = Peers(self._forwarder)
-        self.other_metrics = self._ask_metrics
+        self.other_metrics, self.ask_others = self._ask_metrics, self._ask
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[socket.socket]:
@@ -156,21 +161,27 @@ class Membership(ServiceProcess):
                 log.warning("chats could not be left to other members: %s", error)
             await asyncio.sleep(_HAND_OVER_SECONDS)
 
-    def member_side(self, app: ASGIApp, fleet: Fleet, metrics: Callable[[], Awaitable[bytes]]) -> ASGIApp:
-        async def sandboxes() -> tuple[str, bytes]:
+    def member_side(self, app: ASGIApp, fleet: Fleet, metrics: Callable[[], Awaitable[bytes]], home: Tells) -> ASGIApp:
+        async def sandboxes(query: bytes) -> tuple[str, bytes]:
             return "application/json", await told(fleet.own_overview)
 
-        async def page() -> tuple[str, bytes]:
+        async def page(query: bytes) -> tuple[str, bytes]:
             return "text/plain", await metrics()
 
-        return MemberSide(app, self.owners.name, self._keys, {SANDBOXES: sandboxes, METRICS: page})
+        async def own_home(query: bytes) -> tuple[str, bytes]:
+            return "application/json", await home(query)
+
+        return MemberSide(app, self.owners.name, self._keys, {SANDBOXES: sandboxes, METRICS: page, HOME: own_home})
+
+    async def _ask(self, target: bytes) -> dict[str, bytes]:
+        try:
+            return await self._peers.ask(target)
+        except NoRecords as error:
+            log.warning("other members cannot be asked: %s", error)
+            return {}
 
     async def _ask_metrics(self) -> tuple[str, dict[str, str]]:
-        try:
-            pages = await self._peers.ask(METRICS)
-        except NoRecords as error:
-            log.warning("the metrics of other members are not known: %s", error)
-            pages = {}
+        pages = await self._ask(METRICS)
         return _slot(self.owners.name), {_slot(name): page.decode() for name, page in pages.items()}
 
     # ---- for the fleet

@@ -8,12 +8,15 @@ import json
 import uuid
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 from websockets.asyncio.client import connect
 
+from cubicle.core.chat import Chat
 from cubicle.journal import reading
+from cubicle.tools.demo_script import STEPS
 from tests.support.members import Worker, answer_of, workers
 from tests.support.process import ACCEPT
 
@@ -58,6 +61,45 @@ async def test_every_worker_lists_all_sandboxes(pair: Sequence[Worker]) -> None:
                 if {"mine", "yours"} <= {row["chat"] for row in rows}:
                     break
                 await asyncio.sleep(0.05)
+
+
+async def test_the_demo_is_played_by_the_owner_of_its_chat_whoever_is_asked(pair: Sequence[Worker]) -> None:
+    owner, other = pair
+    await owner.bash("demo", "true")
+    begun = await other.client.post("/api/demo")
+    assert (begun.status_code, begun.json()["chat"]) == (202, "demo")
+    begun = await owner.client.post("/api/demo")
+    assert (begun.status_code, begun.json()["state"]) == (202, "playing")
+    async with asyncio.timeout(60):
+        for worker in pair:  # either shows how far it is
+            while (await worker.client.get("/api/home")).json()["demo"]["step"] < 2:
+                await asyncio.sleep(0.05)
+    entries = list(reading.all_entries(owner._data / "journal" / Chat("demo").digest))
+    assert [entry.fields.get("description") for entry in entries].count(STEPS[0].description) == 1
+    assert (await other.client.delete("/api/sandboxes/demo")).status_code == 204
+
+
+async def test_the_home_page_shows_the_chats_and_clients_of_all(pair: Sequence[Worker]) -> None:
+    async def card(worker: Worker, chat: str) -> dict[str, Any]:
+        home = (await worker.client.get("/api/home")).json()
+        return next((card for card in home["chats"] if card["chat"] == chat), {})
+
+    await pair[0].bash("home-1", "echo first")
+    await pair[1].bash("home-2", "echo second")
+    for worker in pair:
+        for chat, said in (("home-1", "first\n"), ("home-2", "second\n")):
+            async with asyncio.timeout(30):
+                while (await card(worker, chat)).get("output") != said:
+                    await asyncio.sleep(0.05)
+    await pair[1].bash("home-1", "echo changed")  # by the other one, which does not own it
+    for worker in pair:
+        async with asyncio.timeout(30):
+            while (seen := await card(worker, "home-1")).get("output") != "changed\n":
+                await asyncio.sleep(0.05)
+        assert (seen["state"], seen["running"]) == ("running", False)
+        home = (await worker.client.get("/api/home")).json()
+        assert [one["chat"] for one in home["chats"]].count("home-1") == 1
+        assert home["client"]["chat"] in ("home-1", "home-2")  # within one second, whoever it was
 
 
 async def test_the_metrics_of_both_are_on_one_page(pair: Sequence[Worker]) -> None:

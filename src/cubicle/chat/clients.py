@@ -6,6 +6,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import islice
 
 from cubicle.chat.news import News
 from cubicle.core.chat import Chat
@@ -48,6 +49,10 @@ class Clients:
     def newest(self, shows: Callable[[Chat], bool]) -> SeenClient | None:
         """The one that came last, of those whose chat may be shown."""
         return next((seen for seen in reversed(self._seen.values()) if shows(seen.chat)), None)
+
+    def of_tenant(self, tenant: str, most: int) -> list[SeenClient]:
+        """Those of one tenant that came last, the newest first."""
+        return list(islice((seen for seen in reversed(self._seen.values()) if seen.chat.tenant == tenant), most))
 
     def forget(self, chat: Chat) -> None:
         """The chat is removed."""

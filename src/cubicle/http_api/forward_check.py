@@ -12,11 +12,14 @@ from cubicle.core.paths import BadPath, relative
 from cubicle.http_api.chats import named_chat
 from cubicle.http_api.errors import HttpRefusal
 from cubicle.http_api.forwarding import Forwarder
+from cubicle.http_api.home_feed import watcher_of
 from cubicle.http_api.route_table import RouteTable
 from cubicle.http_api.routes import ROW, ROWS, ChatIn
 from cubicle.http_api.urls import route_path, segment, tail
 
 _CAPABILITIES = [(row, compile_path(row.path)[0]) for row in ROWS if row.chat is ChatIn.CAPABILITY]
+
+_OF_DEMOS = frozenset(row.path for row in ROWS if row.chat is ChatIn.DEMO)
 
 
 class ForwardCheck:
@@ -39,6 +42,8 @@ class ForwardCheck:
         try:
             if self._table.named_chat(route_path(scope)) is not None:
                 return named_chat(HTTPConnection(scope), self._table)
+            if route_path(scope) in _OF_DEMOS:
+                return watcher_of(HTTPConnection(scope)).demo_chat
             return self._by_capability(scope)
         except (BadChatId, BadPath, HttpRefusal):
             return None  # whoever answers says so

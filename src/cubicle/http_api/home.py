@@ -15,7 +15,6 @@ from cubicle.browser.last_pictures import LastPictures
 from cubicle.chat.clients import Clients
 from cubicle.core.caller import Caller
 from cubicle.core.chat import Chat
-from cubicle.core.chat_isolation import Isolation
 from cubicle.core.identity import Identity
 from cubicle.core.keys import KeyRing
 from cubicle.core.problem import Problem
@@ -23,7 +22,8 @@ from cubicle.fairness.fair_slots import FairSlots
 from cubicle.http_api.chats import chat_of
 from cubicle.http_api.errors import HttpRefusal, refuse
 from cubicle.http_api.held_response import HeldResponse
-from cubicle.http_api.home_feed import HomeFeed, Watcher
+from cubicle.http_api.home_elsewhere import Ask, HomeElsewhere, asked_for
+from cubicle.http_api.home_feed import HomeFeed, Watcher, watcher_of
 from cubicle.http_api.home_models import Connection, DemoState, ShownKey
 from cubicle.sandbox.fleet import Fleet
 from cubicle.settings import Settings
@@ -56,13 +56,20 @@ class HomeRoutes:
 
     @classmethod
     def build(
-        cls, settings: Settings, ring: KeyRing, fleet: Fleet, registry: Registry, recorder: FrameRecorder
+        cls,
+        settings: Settings,
+        ring: KeyRing,
+        fleet: Fleet,
+        registry: Registry,
+        recorder: FrameRecorder,
+        ask_others: Ask | None = None,
     ) -> Self:
-        """With the parts behind the page."""
+        """With the parts behind the page. `ask_others`: the other members of the service."""
         activity = registry.activity
         clients, demos = Clients(activity.news), Demos(registry, activity.news)
         pictures = LastPictures(fleet, recorder.store)
-        feed = HomeFeed(fleet, activity, clients, demos, pictures)
+        elsewhere = HomeElsewhere(ask_others, activity.news) if ask_others is not None else None
+        feed = HomeFeed(fleet, activity, clients, demos, pictures, elsewhere)
         return cls(settings, ring, feed, clients, demos, pictures)
 
     async def __aenter__(self) -> Self:
@@ -80,10 +87,10 @@ class HomeRoutes:
             part.forget(chat)
 
     async def get(self, request: Request) -> Response:
-        return JSONResponse(await self._feed.now(self._watcher(request)), headers=_NEVER_KEPT)
+        return JSONResponse(await self._feed.now(watcher_of(request)), headers=_NEVER_KEPT)
 
     async def events(self, request: Request) -> Response:
-        watcher = self._watcher(request)
+        watcher = watcher_of(request)
         return HeldResponse(lambda: self._held(watcher))
 
     @asynccontextmanager
@@ -98,6 +105,10 @@ class HomeRoutes:
         async with aclosing(self._feed.follow(watcher)) as followed:
             async for part in followed:
                 yield ": nothing new\n\n" if part is None else f"data: {json.dumps(part)}\n\n"
+
+    async def tell_member(self, query: bytes) -> bytes:
+        """What another member is told for its home page. Raises BadChatId."""
+        return json.dumps(await self._feed.own(asked_for(query))).encode()
 
     def end_streams(self) -> None:
         """Those who follow would hold up the end of the service."""
@@ -133,7 +144,7 @@ class HomeRoutes:
 
     async def demo(self, request: Request) -> Response:
         """Begin the demo, or join the one that plays."""
-        watcher = self._watcher(request)
+        watcher = watcher_of(request)
         caller = Caller(watcher.demo_chat, email=watcher.identity.user, identity=watcher.identity)
         try:
             found = self._demos.play(caller)
@@ -141,7 +152,3 @@ class HomeRoutes:
             raise HttpRefusal(Problem(429, str(reason), {"Retry-After": str(reason.seconds)})) from None
         state = DemoState(chat=caller.chat.id, state=found.state, step=found.step, steps=found.steps, says=found.says)
         return JSONResponse(state, 202, headers=_NEVER_KEPT)
-
-    def _watcher(self, request: Request) -> Watcher:
-        mode = getattr(request.state, "isolation", Isolation.LENIENT)
-        return Watcher(request.state.identity, mode)

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Self, cast
 
+from starlette.requests import HTTPConnection
+
 from cubicle.browser.last_pictures import LastPictures
 from cubicle.chat.activity import Activity, NewestCall
-from cubicle.chat.clients import Clients
+from cubicle.chat.clients import Clients, SeenClient
 from cubicle.core.chat import DEFAULT_CHAT_ID, Chat
 from cubicle.core.chat_isolation import Isolation
 from cubicle.core.identity import Identity
 from cubicle.core.personal_chats import chat_id_of, may_enter
 from cubicle.core.text import one_line
-from cubicle.http_api.home_models import ChatCard, ClientSeen, DemoState, Home, HomePart
+from cubicle.http_api.home_elsewhere import AGAIN_SECONDS, HomeElsewhere
+from cubicle.http_api.home_models import ChatCard, ClientSeen, DemoState, Home, HomePart, OtherHome
 from cubicle.log import detached
 from cubicle.sandbox.driver import CONDITIONS, State
 from cubicle.sandbox.fleet import Fleet
@@ -30,6 +33,8 @@ GAP_SECONDS = 0.5
 """A follower is told of changes no more often."""
 _LOOK_SECONDS = 5.0
 """How soon a change is seen that nothing tells of, such as the stop of a sandbox."""
+_MAX_TOLD = 48
+"""Chats and clients that another member is told of: it does not show all of them to everybody."""
 _HEARTBEAT_SECONDS = 15.0
 _MAX_OUTPUT = 600
 _MAX_WORDS = 200
@@ -54,17 +59,31 @@ class Watcher:
         return Chat(chat_id_of(person, DEMO_CHAT) if person else DEMO_CHAT, self.identity.tenant)
 
 
+def watcher_of(connection: HTTPConnection) -> Watcher:
+    """Behind the access check."""
+    mode = getattr(connection.state, "isolation", Isolation.LENIENT)
+    return Watcher(connection.state.identity, mode)
+
+
 class HomeFeed:
     """Made once. A follower costs a look at the fleet and a dozen dictionaries each time that something happened."""
 
     def __init__(
-        self, fleet: Fleet, activity: Activity, clients: Clients, demos: Demos, pictures: LastPictures
+        self,
+        fleet: Fleet,
+        activity: Activity,
+        clients: Clients,
+        demos: Demos,
+        pictures: LastPictures,
+        elsewhere: HomeElsewhere | None = None,
     ) -> None:
+        """`elsewhere`: what other members of the service have."""
         self._fleet = fleet
         self._activity = activity
         self._clients = clients
         self._demos = demos
         self._pictures = pictures
+        self._elsewhere = elsewhere
         self._news = activity.news
         self._is_over = False
         self._looked: tuple[float, dict[str, list[Overview]]] | None = None
@@ -79,6 +98,8 @@ class HomeFeed:
         if self._taking is not None:
             self._taking.cancel()
             await asyncio.wait([self._taking])
+        if self._elsewhere is not None:
+            await self._elsewhere.close()
 
     def end(self) -> None:
         """Whoever follows now is at the end, and so is whoever comes."""
@@ -86,13 +107,28 @@ class HomeFeed:
         self._news.tell()
 
     async def now(self, watcher: Watcher) -> Home:
-        seen = self._recent(watcher)
+        demo_chat, tenant = watcher.demo_chat, watcher.identity.tenant
+        others = await self._elsewhere.of(demo_chat) if self._elsewhere is not None else ()
+        cards = await self._cards(tenant, watcher.shows)
+        clients = self._client(watcher.shows)
+        demos = [self._demo(demo_chat)]
+        for other in others:
+            cards += [card for card in other["chats"] if watcher.shows(Chat(card["chat"], tenant))]
+            clients += [one for one in other["clients"] if watcher.shows(Chat(one["chat"], tenant))]
+            demos.append(other["demo"])
         return {
             "now": round(time.time(), 3),
-            "client": self._client(watcher),
-            "chats": [await self._card(overview) for overview in seen],
-            "demo": self._demo(watcher),
+            "client": max(clients, key=lambda one: one["at"], default=None),
+            "chats": sorted(cards, key=lambda card: card["used"], reverse=True)[:MAX_CARDS],
+            "demo": next((demo for demo in demos if demo["state"] != "none"), demos[0]),
         }
+
+    async def own(self, demo: Chat) -> OtherHome:
+        """What this member has, for the home pages that another one shows to the tenant of this chat."""
+        cards = await self._cards(demo.tenant, lambda _: True, _MAX_TOLD)
+        self._take_pictures(cards, demo.tenant)
+        seen = self._clients.of_tenant(demo.tenant, _MAX_TOLD)
+        return {"chats": cards, "clients": list(map(_client_seen, seen)), "demo": self._demo(demo)}
 
     async def follow(self, watcher: Watcher) -> AsyncGenerator[HomePart | None]:
         """All parts, then those that changed; None now and then, by which a client that is gone is found."""
@@ -109,7 +145,7 @@ class HomeFeed:
             elif time.monotonic() - told > _HEARTBEAT_SECONDS:
                 told = time.monotonic()
                 yield None
-            self._take_pictures(home["chats"], watcher)
+            self._take_pictures(home["chats"], watcher.identity.tenant)
             await self._wait(news)
 
     async def _wait(self, news: asyncio.Event) -> None:
@@ -117,21 +153,22 @@ class HomeFeed:
         if not self._is_over:
             await asyncio.sleep(GAP_SECONDS)
         with suppress(TimeoutError):
-            async with asyncio.timeout(_LOOK_SECONDS):
+            async with asyncio.timeout(_LOOK_SECONDS if self._elsewhere is None else AGAIN_SECONDS):
                 await news.wait()
 
-    def _recent(self, watcher: Watcher) -> list[Overview]:
-        """The chats that were used last, the newest first."""
-        own = self._of_tenants().get(watcher.identity.tenant, ())
-        shown = [seen for seen in own if seen.chat is not None and watcher.shows(seen.chat)]
-        return sorted(shown, key=lambda seen: (seen.idle_seconds, seen.digest))[:MAX_CARDS]
+    async def _cards(self, tenant: str, shows: Callable[[Chat], bool], most: int = MAX_CARDS) -> list[ChatCard]:
+        """The chats of this member that were used last, the newest first."""
+        own = self._of_tenants().get(tenant, ())
+        shown = [seen for seen in own if seen.chat is not None and shows(seen.chat)]
+        newest = sorted(shown, key=lambda seen: (seen.idle_seconds, seen.digest))[:most]
+        return [await self._card(overview) for overview in newest]
 
     def _of_tenants(self) -> dict[str, list[Overview]]:
         """One look at the fleet for all who follow: a service may have thousands of chats."""
         now = time.monotonic()
         if self._looked is None or now - self._looked[0] > GAP_SECONDS / 2:
             found: dict[str, list[Overview]] = {}
-            for seen in self._fleet.overview():
+            for seen in self._fleet.own_overview():
                 if seen.chat is not None:
                     found.setdefault(seen.chat.tenant, []).append(seen)
             self._looked = (now, found)
@@ -161,12 +198,12 @@ class HomeFeed:
             card["output"] = (newest.output or (newest.ended["result"] if newest.ended else ""))[-_MAX_OUTPUT:]
         return card
 
-    def _client(self, watcher: Watcher) -> ClientSeen | None:
-        seen = self._clients.newest(watcher.shows)
-        return None if seen is None else {"name": seen.name, "chat": seen.chat.id, "at": round(seen.at)}
+    def _client(self, shows: Callable[[Chat], bool]) -> list[ClientSeen]:
+        """The newest one, if there is any."""
+        seen = self._clients.newest(shows)
+        return [] if seen is None else [_client_seen(seen)]
 
-    def _demo(self, watcher: Watcher) -> DemoState:
-        chat = watcher.demo_chat
+    def _demo(self, chat: Chat) -> DemoState:
         found = self._demos.progress(chat)
         if found is None:
             return {"chat": chat.id, "state": "none", "step": 0, "steps": 0, "says": ""}
@@ -174,15 +211,16 @@ class HomeFeed:
             "chat": chat.id, "state": found.state, "step": found.step, "steps": found.steps, "says": found.says,
         }  # fmt: skip
 
-    def _take_pictures(self, cards: Sequence[ChatCard], watcher: Watcher) -> None:
-        """Of the browsers of the chats that are shown and up."""
+    def _take_pictures(self, cards: Sequence[ChatCard], tenant: str) -> None:
+        """Of the browsers of the chats that are shown and up; of those of other members, these take them."""
         if self._is_over or (self._taking is not None and not self._taking.done()):
             return
         due = [
             chat
             for card in cards
             if card["state"] == "running"
-            and self._pictures.is_due(chat := Chat(card["chat"], watcher.identity.tenant), card["used"])
+            and self._fleet.has(chat := Chat(card["chat"], tenant))
+            and self._pictures.is_due(chat, card["used"])
         ]
         if due:
             self._taking = start_task(self._take(due), name="pictures of browsers")
@@ -191,6 +229,10 @@ class HomeFeed:
         with detached():  # it is nobody's request
             if any([await self._pictures.take(chat) for chat in chats]):
                 self._news.tell()
+
+
+def _client_seen(seen: SeenClient) -> ClientSeen:
+    return {"name": seen.name, "chat": seen.chat.id, "at": round(seen.at)}
 
 
 def _used(seen: Overview, newest: NewestCall | None) -> float:

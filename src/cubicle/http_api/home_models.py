@@ -56,6 +56,14 @@ class Home(TypedDict):
     demo: DemoState
 
 
+class OtherHome(TypedDict):
+    """What one member of the service tells another of a tenant: the newest of its chats and clients, and one demo."""
+
+    chats: list[ChatCard]
+    clients: list[ClientSeen]
+    demo: DemoState
+
+
 class HomePart(TypedDict, total=False):
     """An event of the stream: the parts of Home that changed."""
 

@@ -24,8 +24,8 @@ _FOREIGN = Problem(403, "This request was not passed on by a member of this serv
 _NOT_BELIEVED = Problem(421, "This request was not passed on by a member of this service.")
 """To a member, which tells its client to try again: its secret or its clock is another."""
 
-Answers = Mapping[bytes, Callable[[], Awaitable[tuple[str, bytes]]]]
-"""What a member tells other members: media type and body, by the target that they ask for."""
+Answers = Mapping[bytes, Callable[[bytes], Awaitable[tuple[str, bytes]]]]
+"""What a member tells other members: media type and body, by the path that they ask for. It is given the query."""
 
 
 class PublicSide:
@@ -77,11 +77,12 @@ class MemberSide:
         await self._app(scope, receive, send)
 
     async def _tell(self, scope: Scope, receive: Receive, send: Send, target: bytes) -> None:
-        tells = self._answers.get(target)
+        path, _, query = target.partition(b"?")
+        tells = self._answers.get(path)
         if tells is None or scope["type"] != "http":
             await refuse(scope, receive, send, Problem(404, "Members are not told this."))
             return
-        kind, body = await tells()
+        kind, body = await tells(query)
         headers = [(b"content-type", kind.encode()), (b"content-length", str(len(body)).encode())]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": body})

@@ -49,6 +49,7 @@ class ChatIn(StrEnum):
     HEADER = "header"
     QUERY = "header, query"
     CAPABILITY = "capability"
+    DEMO = "the person's demo"
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,7 +359,7 @@ _OWN = (
         "`MCP_API_KEY`, for a person who signed in with it. Others get 404."),
     Row("POST", "/api/demo", "home.demo", _KEY, _WAKES,
         "Plays the demo in the chat `demo`, by the same tools as MCP calls ([pages.md](pages.md#home)). 202; one at a "
-        "time: joins the one that plays."),
+        "time: joins the one that plays.", ChatIn.DEMO),
     Row("GET", "/login", "pages.login", _ANYBODY, _LOOKS, "The page that asks for the key ([pages.md](pages.md))."),
     Row("POST", "/login", "login.post", _ANYBODY, _LOOKS, "Takes the key from that page, and sets a cookie."),
     Row("GET", "/login/oauth", "issuer_login.begin", _ANYBODY, _LOOKS,

@@ -38,6 +38,13 @@ export interface Home {
   demo: DemoState;
 }
 
+/** What one member of the service tells another of a tenant: the newest of its chats and clients, and one demo. */
+export interface OtherHome {
+  chats: ChatCard[];
+  clients: ClientSeen[];
+  demo: DemoState;
+}
+
 /** An event of the stream: the parts of Home that changed. */
 export interface HomePart {
   now?: number;
