@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 from contextlib import closing, suppress
 from typing import Any
 
@@ -15,8 +14,9 @@ from cubicle.backup import MARKER as RESTORING
 from cubicle.cli import host_setup, workers
 from cubicle.cli.errors import exits
 from cubicle.cli.process import listen, place_of, prepare_process, run, settle_garbage
+from cubicle.cli.terminal import configure_log, say_address
 from cubicle.sandbox.service_lock import only_service_of
-from cubicle.settings import BadSettings, LogFormat, Settings, base_url, load, misspelt
+from cubicle.settings import BadSettings, Settings, base_url, load, misspelt
 
 log = logging.getLogger("cubicle")
 
@@ -33,7 +33,7 @@ def serve(yes: bool, **flags: Any) -> None:
     """Serve until interrupted, after asking to set up what is missing. Sandboxes go on when the service ends."""
     given = {name: value for name, value in flags.items() if value is not None}
     settings = load(**given)
-    logs.configure(settings.log_format.value, level=logging.WARNING if _is_watched(settings) else logging.INFO)
+    configure_log(settings)
     for name, meant in misspelt().items():
         log.warning("%s in .env is not a setting and has no effect: did you mean %s?", name, meant)
     prepare_process()
@@ -76,8 +76,7 @@ async def _serve(settings: Settings) -> None:
     with closing(listen(settings)) as listening, only_service_of(settings.data_dir, place_of(listening)):
         async with heap.kept_small(), running(settings) as app:
             settle_garbage()
-            address = base_url(settings)
-            _say_address(settings, address)
+            say_address(settings, base_url(settings))
             await serve_app(
                 app,
                 listening,
@@ -88,19 +87,3 @@ async def _serve(settings: Settings) -> None:
                 timeout_graceful_shutdown=5,
                 **OPTIONS,
             )
-
-
-def _is_watched(settings: Settings) -> bool:
-    """A person looks on, and did not ask for the log: what is written is what that person needs."""
-    return settings.log_format is LogFormat.AUTO and sys.stderr.isatty()
-
-
-def _say_address(settings: Settings, address: str) -> None:
-    """On a terminal in a plain line, which a person finds; elsewhere in the log."""
-    endpoint = f"{address}{settings.mcp_paths[0]}"
-    if _is_watched(settings):
-        logs.flush()
-        click.echo(f"\n  Cubicle is ready: open {address}/\n  MCP clients connect to {endpoint}\n", err=True)
-        return
-    log.info("serving", extra={"address": address, "driver": settings.driver.value})
-    log.info("MCP clients connect to %s; people open %s/", endpoint, address)

@@ -17,6 +17,7 @@ import click
 from cubicle import log as logs
 from cubicle.cli.errors import exits
 from cubicle.cli.process import prepare_process, run
+from cubicle.cli.terminal import configure_log
 from cubicle.cli.workers import BEAT_SECONDS
 from cubicle.settings import Settings, load
 
@@ -35,7 +36,7 @@ def main(ready: int) -> None:
     for inherited in (ready, int(told.get("lock", ready))):
         os.set_inheritable(inherited, False)
     settings = load(**told["given"])
-    logs.configure(settings.log_format.value)
+    configure_log(settings)
     prepare_process()
     try:
         with suppress(KeyboardInterrupt):

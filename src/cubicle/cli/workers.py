@@ -22,6 +22,7 @@ from typing import Any
 
 import click
 
+from cubicle.cli.terminal import say_address
 from cubicle.members import disk_records
 from cubicle.sandbox.service_lock import only_service_of
 from cubicle.settings import Settings, base_url
@@ -75,7 +76,7 @@ class _Parent:
         code = await self._until_ready(first)
         if code is not None or self._signals:
             return code or 0
-        log.info("serving", extra={"address": base_url(self._settings), "workers": self._settings.workers})
+        say_address(self._settings, base_url(self._settings))
         slots = range(1, self._settings.workers + 1)
         keeping = [start_task(self._keep(slot, first if slot == 1 else None), name=f"worker {slot}") for slot in slots]
         await asyncio.gather(*keeping)
