@@ -22,8 +22,10 @@ from bench.service import cpu_seconds, image, service
 from cubicle.core.chat import Chat
 
 BAR = 1.05
-BURST = 6
-"""Calls of each chat in one turn."""
+ALONE = 6
+"""Calls one at a time in one turn."""
+SECONDS = 1.0
+"""For so long in each turn all chats call without a pause: what is counted is what gets through."""
 MANY = 10_000
 
 
@@ -43,18 +45,23 @@ class Side:
 
     async def turn(self) -> None:
         before = cpu_seconds(self.pid)
-        took = [await self.client.bash(self.chats[0]) for _ in range(BURST)]
-        self.alone.append(sum(took) / BURST)
+        took = [await self.client.bash(self.chats[0]) for _ in range(ALONE)]
+        self.alone.append(sum(took) / ALONE)
         began = time.perf_counter()
-        await asyncio.gather(*(self._burst(chat) for chat in self.chats))
-        count = BURST * len(self.chats)
-        self.together.append((time.perf_counter() - began) * 1000 / count)
-        self.calls += count + BURST
+        ended = await asyncio.gather(*(self._calls(chat, began + SECONDS) for chat in self.chats))
+        count = sum(map(len, ended))
+        within = sum(at < began + SECONDS for each in ended for at in each)
+        self.together.append(SECONDS * 1000 / within)
+        self.calls += count + ALONE
         self.cpu += cpu_seconds(self.pid) - before
 
-    async def _burst(self, chat: str) -> None:
-        for _ in range(BURST):
+    async def _calls(self, chat: str, until: float) -> list[float]:
+        """Call until then; when each call ended."""
+        ended = [time.perf_counter()]
+        while ended[-1] < until:
             await self.client.bash(chat)
+            ended.append(time.perf_counter())
+        return ended[1:]
 
 
 async def compare(kept: Side, bare: Side, report: Report, rounds: int, what: str = "journal") -> None:

@@ -20,6 +20,7 @@ import uvloop
 import cubicle.app  # noqa: F401 - a replica has all of it in memory
 from bench.scale_terms import Terms, owner
 from cubicle import heap
+from cubicle.cli.process import settle_garbage
 from cubicle.drivers.kubernetes.client import Object
 from cubicle.drivers.kubernetes.driver import KubernetesDriver
 from cubicle.machine.errors import SandboxError
@@ -73,6 +74,7 @@ class Replica:
         self._driver: KubernetesDriver
 
     async def run(self) -> Measured:
+        settle_garbage()
         self.found.memory_mb["of the program"] = memory_mb()
         self._driver = self._terms.driver(pool_size=self._terms.blank)
         fleet = Fleet(self._driver, ChatIndex(Path(self._terms.folder) / "chats"))

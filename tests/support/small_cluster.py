@@ -18,6 +18,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -70,6 +71,8 @@ class Store:
         self.objects: dict[str, dict[str, Object]] = {kind: {} for kind in _KINDS}
         self.version = 1
         self.watchers: list[tuple[str, asyncio.Queue[tuple[str, Object]]]] = []
+        self.removed: deque[tuple[str, Object]] = deque(maxlen=1000)
+        """For those who begin to watch from a version before."""
 
     def tell(self, event: str, kind: str, body: Object) -> None:
         for watched, queue in self.watchers:
@@ -108,6 +111,7 @@ class Store:
         if body is not None:
             self.version += 1
             body["metadata"]["resourceVersion"] = str(self.version)
+            self.removed.append((kind, body))
             self.tell("DELETED", kind, body)
 
 
@@ -280,6 +284,9 @@ class SmallCluster:
         for body in self.store.objects[kind].values():
             if int(body["metadata"]["resourceVersion"]) > since:
                 queue.put_nowait(("ADDED", body))
+        for gone, body in self.store.removed:
+            if gone == kind and 0 < since < int(body["metadata"]["resourceVersion"]):
+                queue.put_nowait(("DELETED", body))
         try:
             await response.prepare(request)
             async with asyncio.timeout(float(request.query.get("timeoutSeconds", "60"))):

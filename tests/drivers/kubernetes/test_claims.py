@@ -13,6 +13,7 @@ from cubicle.core.chat import Chat
 from cubicle.drivers.kubernetes.client import KubernetesClient
 from cubicle.drivers.kubernetes.driver import KubernetesDriver
 from cubicle.drivers.kubernetes.objects import BOUND, CHAT, DELETING, Record, records_selector
+from cubicle.drivers.kubernetes.pods import PodLeft
 from cubicle.machine.errors import OwnedByAnother, OwnerHasSandbox, SandboxError
 from cubicle.sandbox.chat_index import ChatIndex
 from cubicle.sandbox.fleet import Fleet
@@ -275,6 +276,17 @@ async def test_a_pod_that_is_deleted_while_it_starts_is_made_again(driver: Kuber
     assert record is not None
     assert record.pod != name
     assert await owners_of_pods(driver._client, driver._terms.instance) == {record.pod: OWNER}
+
+
+async def test_a_pod_that_is_gone_before_it_is_watched_is_not_waited_for(driver: KubernetesDriver) -> None:
+    pod = driver._blank.choose()
+    assert pod is not None
+    assert await driver._client.delete("pods", pod.found, grace=0)
+    async with asyncio.timeout(30):
+        while await driver._client.get("pods", pod.name) is not None:
+            await asyncio.sleep(0.01)
+        with pytest.raises(PodLeft):
+            await driver._pods.come_up(pod, 1, 60.0)
 
 
 async def test_files_of_deleted_sandboxes_are_removed_by_a_pod(make: Make, driver: KubernetesDriver) -> None:

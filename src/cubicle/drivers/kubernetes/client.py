@@ -9,7 +9,7 @@ import random
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
-from typing import Any
+from typing import Any, TypeVar, overload
 
 import aiohttp
 
@@ -19,6 +19,7 @@ from cubicle.machine.errors import SandboxError
 log = logging.getLogger(__name__)
 
 Object = dict[str, Any]
+_Kept = TypeVar("_Kept")
 _SECONDS = 30.0
 _PAGE = 100
 """Of pods, that is a megabyte: reading it keeps the event loop for some ten milliseconds."""
@@ -102,11 +103,17 @@ class KubernetesClient:
             raise
         return True
 
+    @overload
+    async def list(self, kind: str, selector: str) -> tuple[list[Object], str]: ...
+
+    @overload
+    async def list(self, kind: str, selector: str, reduce: Callable[[Object], _Kept]) -> tuple[list[_Kept], str]: ...
+
     async def list(
-        self, kind: str, selector: str, reduce: Callable[[Object], Object] | None = None
-    ) -> tuple[list[Object], str]:
+        self, kind: str, selector: str, reduce: Callable[[Object], Any] | None = None
+    ) -> tuple[list[Any], str]:
         """All of a kind by label, each reduced as soon as it is read, and the version of the list."""
-        found: list[Object] = []
+        found: list[Any] = []
         kept = reduce or without_history
         params = {"labelSelector": selector, "limit": str(_PAGE)}
         for _ in range(_MAX_PAGES):

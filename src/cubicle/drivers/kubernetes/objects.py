@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import datetime
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -36,6 +37,7 @@ _KEPT_OF_META = (
     *("name", "uid", "resourceVersion", "labels", "annotations"),
     *("creationTimestamp", "deletionTimestamp", "ownerReferences"),
 )
+_NAMED = ("name", "uid", "resourceVersion", "creationTimestamp")
 _CONTAINERS = ("containerStatuses", "initContainerStatuses")
 _WORD = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
@@ -134,6 +136,11 @@ def record_name(instance: str, kind: str, key: str) -> str:
     return f"{instance}-{kind}-{word(key)}"
 
 
+def named(found: Object) -> Object:
+    """What deleting an object and telling its age take: of thousands, no more is kept."""
+    return {"metadata": {name: found["metadata"][name] for name in _NAMED if name in found["metadata"]}}
+
+
 def age(found: Object | None) -> float:
     """How long ago an object was made, in seconds; of what does not say it, none."""
     text = ((found or {}).get("metadata") or {}).get("creationTimestamp")
@@ -197,14 +204,14 @@ def pod_seen(pod: Object) -> PodSeen:
         uid=meta["uid"],
         sandbox=labels.get(SANDBOX) or meta["name"],
         owner=labels.get(CHAT, ""),
-        phase=phase,
+        phase=sys.intern(phase),
         address=str(status.get("podIP") or ""),
         leaving=bool(meta.get("deletionTimestamp")),
         lost=_node_is_lost(status),
         ended=ended,
         trouble=f"{stuck[0]['reason']}: {str(stuck[0].get('message', ''))[:200]}" if stuck else "",
-        terms=notes.get(TERMS, ""),
-        image=notes.get(IMAGE, ""),
+        terms=sys.intern(notes.get(TERMS, "")),
+        image=sys.intern(notes.get(IMAGE, "")),
         found=pod,
     )
 

@@ -9,11 +9,12 @@ import socket
 import time
 from collections import deque
 from contextlib import aclosing, suppress
+from dataclasses import replace
 
 from cubicle.drivers.common import guest_tcp
 from cubicle.drivers.common.guest_tcp import GuestAddress, GuestKeys
 from cubicle.drivers.kubernetes.client import ApiError, KubernetesClient
-from cubicle.drivers.kubernetes.objects import Object, PodSeen, has_ended, pod_seen, reduced_pod
+from cubicle.drivers.kubernetes.objects import Object, PodSeen, has_ended, named, pod_seen, reduced_pod
 from cubicle.drivers.kubernetes.template import GUEST_PORT
 from cubicle.guest import operations
 from cubicle.machine.connection import GuestLink
@@ -52,8 +53,8 @@ class Pods:
         return None if found is None else _seen(found)
 
     async def list(self, selector: str) -> list[PodSeen]:
-        found, _ = await self._client.list("pods", selector, reduced_pod)
-        return [_seen(pod) for pod in found]
+        found, _ = await self._client.list("pods", selector, _of_many)
+        return found
 
     async def create(self, body: Object) -> PodSeen:
         """Raises StartFailed."""
@@ -83,7 +84,15 @@ class Pods:
     async def _running(self, pod: PodSeen) -> PodSeen:
         while True:
             try:
-                params = {"fieldSelector": f"metadata.name={pod.name}"}
+                now = await self._client.get("pods", pod.name)
+                if now is None:
+                    raise PodLeft  # a watch tells nothing of what was gone before it began
+                if (seen := _judged(pod, "", now)) is not None:
+                    return seen
+                params = {
+                    "fieldSelector": f"metadata.name={pod.name}",
+                    "resourceVersion": now["metadata"]["resourceVersion"],
+                }
                 async with aclosing(self._client.watch("pods", params, _WATCH_SECONDS)) as events:
                     async for event, found in events:
                         if event not in ("BOOKMARK", "ERROR") and (seen := _judged(pod, event, found)) is not None:
@@ -165,6 +174,12 @@ def _seen(found: Object) -> PodSeen:
         return pod_seen(reduced_pod(found))
     except (KeyError, TypeError, ValueError, AttributeError):
         raise ApiError(0, "The API server tells of a pod that makes no sense.") from None
+
+
+def _of_many(found: Object) -> PodSeen:
+    """The same without what nobody asks of a pod that runs. Raises ApiError."""
+    seen = _seen(found)
+    return replace(seen, found={**named(found), "spec": seen.found["spec"]}) if seen.running else seen
 
 
 def _judged(pod: PodSeen, event: str, found: Object) -> PodSeen | None:

@@ -18,6 +18,7 @@ from cubicle.drivers.kubernetes.objects import (
     Object,
     Record,
     age,
+    named,
     record_name,
     records_selector,
     rightful,
@@ -100,9 +101,10 @@ class Records:
         return SandboxRecords(rightful(chats, label), by_kind.get("trash"), by_kind.get("removed"))
 
     async def all(self) -> list[Record]:
-        found, _ = await self._client.list("leases", records_selector(self._instance))
-        self._owners.clear()
-        return [record for record in map(self._parsed, found) if record is not None]
+        found, _ = await self._client.list("leases", records_selector(self._instance), self._of_many)
+        records = [record for record in found if record is not None]
+        self._owners = {record.sandbox: record.owner for record in records if record.kind == "chat"}
+        return records
 
     async def create(self, record: Record) -> Record | None:
         """None if there is one."""
@@ -161,6 +163,10 @@ class Records:
     async def _named(self, owner: str) -> Record | None:
         lease = await self._client.get("leases", record_name(self._instance, "chat", owner))
         return None if lease is None else self._parsed(lease)
+
+    def _of_many(self, lease: Object) -> Record | None:
+        record = self._parsed(lease)
+        return None if record is None else replace(record, found=named(lease))
 
     def _parsed(self, lease: Object) -> Record | None:
         try:
