@@ -86,6 +86,14 @@ def kubectl(*words: str, told: str | None = None, check: bool = True) -> str:
     return done.stdout
 
 
+def warnings(namespace: str) -> str:
+    """What the cluster itself says is wrong, the last ten of it; one in this process says nothing."""
+    if not os.environ.get("KUBECONFIG"):
+        return ""
+    selected = ("--field-selector", "type=Warning", "--sort-by", ".lastTimestamp", "--no-headers")
+    return "\n".join(kubectl("-n", namespace, "get", "events", *selected, check=False).splitlines()[-10:])
+
+
 @functools.cache
 def test_cluster() -> TestCluster:
     if not os.environ.get("KUBECONFIG"):

@@ -50,10 +50,14 @@ async def driver(make: Make) -> AsyncIterator[KubernetesDriver]:
 
 async def blank(driver: KubernetesDriver, count: int) -> None:
     """Wait until so many blank pods can be had."""
-    async with asyncio.timeout(120):
-        while driver._blank.count() < count:
-            async with driver._blank._follower.changed:
-                await driver._blank._follower.changed.wait()
+    try:
+        async with asyncio.timeout(120):
+            while driver._blank.count() < count:
+                async with driver._blank._follower.changed:
+                    await driver._blank._follower.changed.wait()
+    except TimeoutError:
+        said = await asyncio.to_thread(cluster.warnings, driver._client.cluster.namespace)
+        pytest.fail(f"{driver._blank.count()} of {count} blank pods run after two minutes. The cluster says:\n{said}")
 
 
 async def resize_pool(driver: KubernetesDriver, size: int) -> None:

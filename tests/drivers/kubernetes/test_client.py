@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import ssl
+import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -173,6 +177,37 @@ async def test_a_server_that_never_answers_is_waited_for_so_long_and_no_longer()
                     await client.get("pods", "a")
         finally:
             await client.close()
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12, 7), reason="aiohttp leaves it to Python")
+async def test_the_connection_of_a_request_that_is_given_up_is_closed_with_the_client(tmp_path: Path) -> None:
+    """Over TLS, by a server that never says that it closes its side."""
+    files = (str(tmp_path / "certificate.pem"), str(tmp_path / "key.pem"))
+    make = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-out", files[0], "-keyout", files[1]]
+    make += ["-subj", "/CN=server", "-addext", "subjectAltName=IP:127.0.0.1"]
+    await asyncio.to_thread(subprocess.run, make, check=True, capture_output=True, timeout=60)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*files)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        address = f"https://127.0.0.1:{listening.getsockname()[1]}"
+        client = KubernetesClient(Cluster(address, ssl.create_default_context(cafile=files[0]), "test"))
+        request = asyncio.ensure_future(client.get("pods", "one"))
+        connection = await asyncio.to_thread(asked, listening, context)
+        request.cancel()
+        await asyncio.gather(request, return_exceptions=True)
+        await client.close()
+        with connection, suppress(ConnectionResetError):
+            while await asyncio.to_thread(socket.socket.recv, connection, 4096):
+                pass  # what is said at the end of TLS
+
+
+def asked(listening: socket.socket, context: ssl.SSLContext) -> ssl.SSLSocket:
+    """A connection on which a request has come."""
+    listening.settimeout(20)
+    connection = context.wrap_socket(listening.accept()[0], server_side=True)
+    connection.settimeout(20)
+    assert connection.recv(4096)
+    return connection
 
 
 async def test_a_server_that_ends_every_watch_at_once_is_not_asked_all_the_time() -> None:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import random
+import sys
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
@@ -37,6 +38,9 @@ _MAX_RETRY_AFTER = 5.0
 _MIN_PAUSE, _MAX_PAUSE = 0.2, 10.0
 _STEADY_SECONDS = 5.0
 """What was followed for so long has no trouble that is to be waited for."""
+_ABORTS = sys.version_info < (3, 12, 7)
+"""Whether connections of requests that were given up are aborted, and not left to a server that does not close them in
+turn. With later Pythons aiohttp has no such option."""
 _NONSENSE = "The API server answered in a way that makes no sense."
 
 
@@ -55,11 +59,14 @@ class KubernetesClient:
 
     def __init__(self, cluster: Cluster, seconds: float = _SECONDS) -> None:
         self.cluster = cluster
-        connector = aiohttp.TCPConnector(ssl=cluster.tls if cluster.tls is not None else False, limit=64)
+        connector = aiohttp.TCPConnector(
+            ssl=cluster.tls if cluster.tls is not None else False, limit=64, enable_cleanup_closed=_ABORTS
+        )
         self._session = aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=seconds))
 
     async def close(self) -> None:
         await self._session.close()
+        await asyncio.sleep(0)  # connections that were aborted let go of their sockets
 
     def path(self, kind: str, name: str = "") -> str:
         """Of a kind of the namespace: pods, leases and so on."""
