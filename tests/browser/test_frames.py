@@ -5,14 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import cast
+from unittest.mock import patch
 
 import pytest
 
+from cubicle.browser import cdp, chromium
+from cubicle.browser.cdp import CdpEvent
 from cubicle.browser.frame_file import MAX_PICTURE, BadFrame, FrameName, facts_of, pack, shown_url, unpack_facts
-from cubicle.browser.frame_recorder import FrameRecorder, Taken, oldest_entry, read_frame
+from cubicle.browser.frame_recorder import FrameRecorder, Taken, oldest_entry, read_frame, take_frame
 from cubicle.browser.frame_store import FrameStore, remove_frames
+from cubicle.browser.server_messages import TabRecord
 from cubicle.core.chat import Chat
 from cubicle.journal.journal import Journal
 from cubicle.machine.machine import Machine
@@ -319,3 +324,34 @@ def test_hostile_numbers_of_a_frame_are_bounded() -> None:
     taken = read_frame({"data": "/9j/", "metadata": {"deviceWidth": -1, "deviceHeight": 1e300}}, "u", "t\n\x1b")
     assert taken is not None
     assert (taken[0].width, taken[0].height, taken[0].title) == (1, 20_000, "t")
+
+
+class Tabs:
+    """DevTools of a browser with some pages, of which each gives a frame as soon as it is asked."""
+
+    def __init__(self, on_event: Callable[[CdpEvent], None], front: str) -> None:
+        self._on_event, self._front = on_event, front
+
+    async def call(self, method: str, *, targetId: str, flatten: bool) -> dict[str, object]:
+        return {"sessionId": targetId}
+
+    def tell(self, method: str, session: str, **params: object) -> None:
+        if method == "Page.startScreencast":
+            visible = {"visible": session == self._front}
+            self._on_event(CdpEvent(session, "Page.screencastVisibilityChanged", visible))
+            self._on_event(CdpEvent(session, "Page.screencastFrame", {"data": "/9j/"}))
+
+
+@pytest.mark.parametrize("front", ["a", "b", "c"])
+async def test_the_picture_is_of_the_page_in_front_though_others_give_one_too(front: str) -> None:
+    @contextlib.asynccontextmanager
+    async def attached(machine: Machine, on_event: Callable[[CdpEvent], None]) -> AsyncIterator[Tabs]:
+        yield Tabs(on_event, front)
+
+    async def pages(machine: Machine) -> list[TabRecord]:
+        return [{"id": id, "title": id, "url": f"https://{id}.example/"} for id in "abc"]
+
+    with patch.object(cdp, "attached", attached), patch.object(chromium, "pages", pages):
+        taken = await take_frame(cast(Machine, Named()))
+    assert taken is not None
+    assert taken[0].title == front

@@ -2,7 +2,9 @@
 
 Playwright drives a stock Firefox by this protocol. It makes every session with a few commands that Firefox ESR has only in
 a later version, and gives up where one fails. Each of them goes to Firefox all the same; where that does not know it, the
-relay answers that it is done. Playwright reads the address from the output, and sees the relay's.
+relay answers that it is done. Before each click in a frame it asks for the frame's element, which Firefox ESR does not
+find by the frame's id either: the relay asks for all frames with their windows instead. Playwright reads the address from the
+output, and sees the relay's.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import re
 import sys
 from asyncio.subprocess import PIPE, STDOUT
 from contextlib import suppress
+from typing import Any
 
 from websockets.asyncio.client import connect
 from websockets.asyncio.connection import Connection
@@ -28,6 +31,14 @@ OPTIONAL = {
     "permissions.setPermission": {},
 }
 """Commands that the tests can do without, and what is answered in Firefox's place."""
+FRAMES = (
+    """() => [...document.querySelectorAll("iframe, frame, object, embed")].map((one) => [one, one.contentWindow])"""
+)
+WITHOUT_ARGUMENTS = "{ apply() { return this() } }"
+"""Of a script that Playwright has run before those of a page. Firefox calls `(script).apply(this, arguments)`
+(`executeInGlobalWithBindings` in its Realm.sys.mjs), and in a frame with an opaque origin the arguments, though there are
+none, may be of the document before: "Permission denied to access property "length"" is then an error of the page. A page
+of nobody with `<iframe sandbox="allow-scripts">` has it too, with a script as short as `1`, and never without one."""
 UNKNOWN = {"unknown command", "unsupported operation", "invalid argument"}
 LISTENING = re.compile(rb"WebDriver BiDi listening on (ws://\S+)")
 
@@ -39,6 +50,8 @@ class Relay:
         self._address = address
         self._optional: dict[int, str] = {}
         """Optional commands that are not answered yet."""
+        self._frames: dict[int, str] = {}
+        """Frames whose elements are looked for, by the command that asks for all."""
 
     async def __call__(self, client: ServerConnection) -> None:
         assert client.request is not None
@@ -60,16 +73,37 @@ class Relay:
         command = json.loads(text)
         if command.get("method") in OPTIONAL:
             self._optional[command["id"]] = command["method"]
+        if command.get("method") == "browsingContext.locateNodes" and command["params"]["locator"]["type"] == "context":
+            self._frames[command["id"]] = command["params"]["locator"]["value"]["context"]
+            return json.dumps({"id": command["id"], **_all_frames(command["params"]["context"])})
+        if command.get("method") == "script.addPreloadScript" and not command["params"].get("arguments"):
+            function = command["params"]["functionDeclaration"]
+            command["params"]["functionDeclaration"] = f"Object.assign({function}, {WITHOUT_ARGUMENTS})"
+            return json.dumps(command)
         return text
 
     def _answered(self, text: str) -> str:
-        if not self._optional:
+        if not self._optional and not self._frames:
             return text
         answer = json.loads(text)
+        frame = self._frames.pop(answer.get("id"), None)
+        if frame is not None:
+            return json.dumps({**answer, "result": {"nodes": _elements_of(frame, answer)}})
         method = self._optional.pop(answer.get("id"), None)
         if method is None or answer.get("error") not in UNKNOWN:
             return text
         return json.dumps({"type": "success", "id": answer["id"], "result": OPTIONAL[method]})
+
+
+def _all_frames(parent: str) -> dict[str, Any]:
+    params = {"functionDeclaration": FRAMES, "target": {"context": parent}, "awaitPromise": False}
+    return {"method": "script.callFunction", "params": params}
+
+
+def _elements_of(frame: str, answer: dict[str, Any]) -> list[dict[str, Any]]:
+    pairs = answer.get("result", {}).get("result", {}).get("value", [])
+    found = [pair["value"] for pair in pairs]
+    return [element for element, window in found if window.get("value", {}).get("context") == frame]
 
 
 async def main(program: list[str]) -> int:

@@ -15,7 +15,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 RELAY = Path(__file__).with_name("bidi_relay.py")
 PREFERENCES: dict[str, str | float | bool] = {
+    "browser.download.folderList": 2,  # into the folder that is named
     "dom.events.testing.asyncClipboard": True,  # to read the clipboard asks nobody
+    "fission.webContentIsolationStrategy": 0,  # of ESR: clicks reach only the frames in the process of the page
 }
 
 
@@ -24,7 +26,8 @@ def firefox_program() -> str | None:
 
 
 @asynccontextmanager
-async def firefox() -> AsyncIterator[Browser]:
+async def firefox(downloads: Path) -> AsyncIterator[Browser]:
+    """`downloads`: the folder in which it puts what a person downloads."""
     program = firefox_program()
     assert program
     with TemporaryDirectory(prefix="firefox-") as folder:
@@ -34,7 +37,9 @@ async def firefox() -> AsyncIterator[Browser]:
         start.chmod(0o755)
         async with async_playwright() as playwright:
             browser = await playwright.firefox.launch(
-                channel="moz-firefox", executable_path=start, firefox_user_prefs=PREFERENCES
+                channel="moz-firefox",
+                executable_path=start,
+                firefox_user_prefs={**PREFERENCES, "browser.download.dir": str(downloads)},
             )
             try:
                 yield browser

@@ -151,12 +151,15 @@ async def _cast(machine: Machine, pages: Sequence[TabRecord]) -> Taken | None:
     """The first frame of a screencast: smaller than a screenshot, and nothing in the page can tell.
 
     All are asked: the browser lists the one that was opened or activated last first, and that need not be the one that
-    is in front; a page behind another one gives no frame.
+    is in front. Each says first whether it is; one behind another may still give a frame, of when it was in front.
     """
     came: asyncio.Future[CdpEvent] = asyncio.get_running_loop().create_future()
+    in_front: set[str] = set()
 
     def on_event(event: CdpEvent) -> None:
-        if event.method == "Page.screencastFrame" and not came.done():
+        if event.method == "Page.screencastVisibilityChanged":
+            (in_front.add if event.params.get("visible") is True else in_front.discard)(event.session)
+        elif event.method == "Page.screencastFrame" and event.session in in_front and not came.done():
             came.set_result(event)
 
     async with cdp.attached(machine, on_event) as devtools:

@@ -1,4 +1,4 @@
-"""Cards in a chat client: the host of the extension's own packages, in a real Chromium, on an origin of its own."""
+"""Cards in a chat client: the host of the extension's own packages, in a real browser, on an origin of its own."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from tests.conftest import absent
-from tests.http_api.pages.visitor import KEY, House, house
+from tests.http_api.pages.visitor import KEY, House, Visit, house
 from tests.support.service import serve
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real, pytest.mark.timeout(300)]
@@ -106,11 +106,14 @@ async def served(client: tuple[str, str], tmp_path_factory: pytest.TempPathFacto
 async def conversation(browser: Browser, client: tuple[str, str], served: House, chat: str) -> AsyncIterator[Page]:
     context = await browser.new_context(viewport={"width": 900, "height": 900})
     page = await context.new_page()
+    seen = Visit(page)
+    seen.watch()
     query = {"mcp": f"{served.url}/mcp", "bearer": KEY, "chat": chat, "sandbox": f"{client[1]}/sandbox.html"}
     try:
         await page.goto(f"{client[0]}/?{urlencode(query)}")
         await page.evaluate("window.ready")
         yield page
+        assert seen.errors == []
     finally:
         await context.close()
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from statistics import median
 from typing import Any
 from unittest.mock import patch
@@ -20,6 +22,7 @@ from tests.conftest import absent
 from tests.http_api.pages import (
     test_activity,
     test_activity_list,
+    test_cards,
     test_files_pane,
     test_following,
     test_home_page,
@@ -35,6 +38,7 @@ from tests.support.service import serve
 pytestmark = [pytest.mark.anyio, pytest.mark.real, pytest.mark.timeout(300)]
 
 worked = test_activity_list.worked
+bundle, client, served = test_cards.bundle, test_cards.client, test_cards.served
 data, filmed = test_timeline.data, test_timeline.filmed
 
 BROWSE = (
@@ -53,16 +57,22 @@ SHOWN: dict[str, Shown] = {
     "search": partial(
         test_files_pane.test_files_are_found_renamed_deleted_and_listed_newest_first, scheme="light", width=390
     ),
+    "kinds": test_files_pane.test_pictures_are_zoomed_sheets_sorted_and_pdfs_searched,
     "link": partial(test_workspace.test_an_address_that_names_a_file_shows_it_whatever_panel_was_used_last, width=390),
 }
 
 
 @pytest.fixture(scope="module")
-async def browser() -> AsyncIterator[Browser]:
+def downloads(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("downloads")
+
+
+@pytest.fixture(scope="module")
+async def browser(downloads: Path) -> AsyncIterator[Browser]:
     if firefox_program() is None:
         absent("needs firefox-esr: scripts/packages test")
     expect.set_options(timeout=60_000)  # a busy machine is no failure
-    async with firefox() as browser:
+    async with firefox(downloads) as browser:
         yield browser
 
 
@@ -73,7 +83,7 @@ def evaluating() -> Iterator[None]:
     def serving(app: ASGIApp, *arguments: Any, **options: Any) -> Any:
         return serve(EvalAllowed(app), *arguments, **options)
 
-    with patch.object(visitor, "serve", serving):
+    with patch.object(visitor, "serve", serving), patch.object(test_cards, "serve", serving):
         yield
 
 
@@ -138,19 +148,7 @@ async def test_as_in_chromium(house: House, browser: Browser, shown: str) -> Non
 
 
 async def test_activity_says_what_each_call_did(house: House, browser: Browser, worked: str) -> None:
-    async with test_activity_list.activity(browser, house, worked, width=1280) as seen:
-        page = seen.page
-        await expect(page.locator(".call", has_text="Ran Wait")).to_contain_text("timed out after 1 s")
-        failed = page.locator(".call", has_text="Ran Fail")
-        await expect(failed).to_contain_text("failed · exit code 3")
-        await expect(failed.get_by_role("group", name="Output")).to_have_text("before\n")
-        await expect(page.get_by_role("cell", name="<b>20</b>")).to_be_visible()
-        await page.locator(".calls-scroll").evaluate("box => { box.scrollTop = 0 }")
-        await expect(page.locator(".call", has_text="Edited analyse.py")).to_contain_text("+2 −1")
-        tests = page.locator(".call", has_text="Ran Run the tests")
-        await tests.locator(".call-head").click()
-        await expect(tests.get_by_role("group", name="Output")).to_have_text("passed 3\n100 %\n")
-        await test_activity_list.compare_whole(page)
+    await test_activity_list.test_each_call_says_what_it_did_and_shows_its_result(house, browser, worked, "light", 1280)
 
 
 @pytest.mark.parametrize("width", [1280, 390])
@@ -160,4 +158,17 @@ async def test_replay(filmed: House, browser: Browser, width: int) -> None:
 
 async def test_share(filmed: House, browser: Browser) -> None:
     await test_timeline.test_a_person_shares_the_replay_and_revokes_it_and_signs_out(filmed, browser)
-    await test_timeline.test_a_link_to_a_file_shows_the_file_alone(filmed, browser)
+
+
+async def test_a_shared_file_is_shown_and_downloaded(filmed: House, browser: Browser, downloads: Path) -> None:
+    async with test_timeline.file_alone(filmed, browser) as page, asyncio.timeout(60):
+        # A click of Playwright waits for a page that does not come: ESR tells nobody of downloads.
+        await page.get_by_role("link", name="Download").evaluate("link => link.click()")
+        file = downloads / "a.txt"
+        while not file.exists() or file.read_bytes() != test_timeline.FILE:
+            await asyncio.sleep(0.1)
+
+
+async def test_cards_of_a_chat_client(browser: Browser, client: tuple[str, str], served: House) -> None:
+    await test_cards.test_the_cards_of_a_chat_in_the_reference_host(browser, client, served)
+    await test_cards.test_the_live_browser_in_a_card(browser, client, served)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import pytest
-from playwright.async_api import Browser, Page, expect
+from playwright.async_api import Browser, Page, Route, expect
 
 from cubicle.core.chat import Chat
 from tests.conftest import absent
@@ -19,6 +20,7 @@ from tests.http_api.pages.visitor import KEY, House, Visit, accessible, house, v
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real, pytest.mark.timeout(300)]
 CHAT = "film"
+FILE = b"hello of the file"
 COLOURS = {"Red": "#c00", "Blue": "#00c"}
 
 
@@ -33,7 +35,7 @@ async def filmed(data: Path) -> AsyncIterator[House]:
     with patch("cubicle.browser.frame_recorder.EVERY", 0.3):
         async with house(data, key=KEY, preview_public="main") as running:
             await running.furnish(CHAT)
-            await running.put(CHAT, "/mnt/user-data/outputs/a.txt", b"hello of the file")
+            await running.put(CHAT, "/mnt/user-data/outputs/a.txt", FILE)
             for title, colour in COLOURS.items():
                 html = f"<title>{title}</title><body style='background:{colour}'><h1>{title}</h1>"
                 await running.put(CHAT, f"/home/assistant/{title}.html", html.encode())
@@ -73,7 +75,9 @@ async def sign_in(page: Page, target: str) -> None:
 
 async def test_pictures_are_of_the_pages_and_hold_no_query(filmed: House) -> None:
     frames = (await filmed.client.get(f"/api/chats/{CHAT}/timeline")).json()["frames"]
-    assert {"Red", "Blue"} <= {frame["title"] for frame in frames}
+    titles = [frame["title"] for frame in frames]
+    assert {"Red", "Blue"} <= set(titles)
+    assert set(titles[titles.index("Blue") :]) == {"Blue"}  # of the page in front, and of none behind it
     assert all("secret" not in frame["url"] + frame["title"] for frame in frames)
     assert any(frame["url"] == "file:///home/assistant/Red.html" for frame in frames)
     answer = await filmed.client.get(f"/api/chats/{CHAT}/frames/{frames[-1]['id']}")
@@ -126,6 +130,22 @@ async def test_a_person_plays_scrubs_and_goes_live(filmed: House, browser: Brows
         await call(filmed, CHAT, "bash_tool", command="true", description=f"new at {width}")
         await expect(page.get_by_text(f"new at {width}").first).to_be_visible()
         assert_clean(seen)
+
+
+async def test_the_replay_hears_of_news_after_an_answer_that_was_no_stream(filmed: House, browser: Browser) -> None:
+    """As a proxy gives one while the service is started again."""
+
+    async def refuse(route: Route) -> None:
+        await route.fulfill(status=503)
+
+    async with visit(browser, await shared(filmed)) as seen:
+        page = seen.page
+        await page.route(f"**/api/chats/{CHAT}/events", refuse, times=1)
+        async with page.expect_response(lambda answer: answer.status == 503):
+            await page.goto(f"{filmed.url}/replay/{CHAT}/")
+        await expect(page.get_by_label("Time line")).to_be_visible()
+        await call(filmed, CHAT, "bash_tool", command="true", description="after the refusal")
+        await expect(page.get_by_text("after the refusal").first).to_be_visible()
 
 
 def assert_clean(seen: Visit) -> None:
@@ -195,19 +215,26 @@ async def test_a_person_shares_a_port_and_makes_it_private_again(filmed: House, 
         await expect(page.get_by_label("API key")).to_be_visible()
 
 
-async def test_a_link_to_a_file_shows_the_file_alone(filmed: House, browser: Browser) -> None:
+@asynccontextmanager
+async def file_alone(filmed: House, browser: Browser) -> AsyncIterator[Page]:
+    """The page of a link to one file."""
     url = await shared(filmed, opens="file", path="outputs/a.txt")
     async with visit(browser, url) as seen:
         frame = seen.page.frame_locator("iframe")
-        await expect(frame.get_by_text("hello of the file")).to_be_visible()
+        await expect(frame.get_by_text(FILE.decode())).to_be_visible()
         await expect(seen.page.get_by_role("navigation", name="Panels")).to_have_count(0)
         await expect(seen.page.get_by_role("heading", name="a.txt", level=2)).to_be_visible()
-        async with seen.page.expect_download() as download:
-            await seen.page.get_by_role("link", name="Download").click()
-        assert (await download.value).suggested_filename == "a.txt"
+        yield seen.page
         await accessible(seen.page)
         await picture(seen.page, "shared-file")
         assert_clean(seen)
+
+
+async def test_a_link_to_a_file_shows_the_file_alone(filmed: House, browser: Browser) -> None:
+    async with file_alone(filmed, browser) as page:
+        async with page.expect_download() as download:
+            await page.get_by_role("link", name="Download").click()
+        assert (await download.value).suggested_filename == "a.txt"
 
 
 async def test_pictures_go_with_the_chat(filmed: House, data: Path) -> None:

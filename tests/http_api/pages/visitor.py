@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -14,7 +15,7 @@ from unittest.mock import patch
 
 import httpx
 from axe_playwright_python.async_playwright import Axe
-from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Dialog, Error, Page
+from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Dialog, Error, Page, Response
 
 from cubicle import settings
 from cubicle.app import running
@@ -27,9 +28,10 @@ KEY = "key-of-the-tests"
 NOT_THE_PAGES = (
     "was interrupted while the page was loading.",  # of an event stream, when a page is left: before it could close it
     "match the recipient window\u2019s origin",  # of axe, which asks every frame
-    "Permission denied to access property",  # of the driver, in frames of another origin: the pages look into none
 )
 """What Firefox writes to the console that is no fault of the pages."""
+NOT_ESTABLISHED = re.compile(r"can\u2019t establish a connection to the server at (\S+)\.$")
+"""The same of an event stream that was not open yet when the page was left, and of one that the service refused."""
 
 
 @dataclass
@@ -88,8 +90,11 @@ class Visit:
     page: Page
     dialogs: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
+    refused: set[str] = field(default_factory=set)
+    """Addresses that the service answered with no success."""
 
     def watch(self) -> None:
+        self.page.on("response", self._answered)
         self.page.on("dialog", self._dialog)
         self.page.on("pageerror", self._failed)
         self.page.on("console", self._said)
@@ -98,7 +103,14 @@ class Visit:
         self.dialogs.append(dialog.message)
         await dialog.dismiss()
 
+    def _answered(self, response: Response) -> None:
+        if not response.ok:
+            self.refused.add(response.url)
+
     def _failed(self, error: Error) -> None:
+        unopened = NOT_ESTABLISHED.search(str(error))
+        if unopened and unopened[1] not in self.refused:
+            return
         if not any(part in str(error) for part in NOT_THE_PAGES):
             self.errors.append(str(error))
 

@@ -2,6 +2,7 @@
 import { signal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
 import type { Timeline } from "../common/api.generated";
+import { Backoff } from "../common/backoff";
 import { shownName } from "../common/format";
 import { getJson } from "../common/http";
 import { Addresses, type PageData, readPage } from "../common/page";
@@ -33,6 +34,9 @@ class Player {
   #timer: ReturnType<typeof setTimeout> | undefined;
   #asked: ReturnType<typeof setTimeout> | undefined;
   #asking = false;
+  #source: EventSource | null = null;
+  #again: ReturnType<typeof setTimeout> | undefined;
+  readonly #pauses = new Backoff(1_000, 30_000);
 
   constructor(
     readonly addresses: Addresses,
@@ -46,15 +50,24 @@ class Player {
   /** Loads all that there is, then what comes. */
   start(): () => void {
     void this.#load();
-    let events: EventSource | null = null;
-    if (this.canBeLive) {
-      events = new EventSource(this.addresses.events());
-      events.onmessage = () => this.#soon();
-    }
+    if (this.canBeLive) this.#listen();
     return () => {
-      events?.close();
+      this.#source?.close();
+      clearTimeout(this.#again);
       clearTimeout(this.#asked);
       clearTimeout(this.#timer);
+    };
+  }
+
+  /** An answer that is no stream ends one for good: a proxy gives such while the service is started again. */
+  #listen(): void {
+    const source = new EventSource(this.addresses.events());
+    this.#source = source;
+    source.onopen = () => this.#pauses.reset();
+    source.onmessage = () => this.#soon();
+    source.onerror = () => {
+      if (source.readyState !== EventSource.CLOSED) return;
+      this.#again = setTimeout(() => this.#listen(), this.#pauses.next());
     };
   }
 

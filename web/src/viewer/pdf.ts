@@ -1,7 +1,8 @@
 /** PDF: each page is drawn when it comes near the screen; its text can be selected and searched. */
-import { getDocument, type PDFDocumentProxy, PDFWorker, TextLayer } from "pdfjs-dist";
+// The build for browsers that are a few years old: the other one draws no page in Firefox 140, an ESR.
+import { getDocument, type PDFDocumentProxy, PDFWorker, TextLayer } from "pdfjs-dist/legacy/build/pdf.mjs";
 // An opaque origin cannot start a worker from an address: this one is built as a classic script and started from a blob.
-import Worker from "pdfjs-dist/build/pdf.worker.min.mjs?worker&inline";
+import Worker from "pdfjs-dist/legacy/build/pdf.worker.min.mjs?worker&inline";
 import { type Context, element, type Viewer } from "./context";
 import { type Match, places, spans } from "./pdfsearch";
 import "./pdf.css";
