@@ -112,8 +112,9 @@ async def test_the_picture_of_a_page_that_moves_is_not_asked_for_again() -> None
 
 WHEEL = messages.Wheel(type="wheel", x=1, y=1, dx=0, dy=9)
 MOVE = messages.Mouse(type="mouse", event="move", x=1, y=1)
-TAKEN, IGNORED = (("Input.setIgnoreInputEvents", ignore) for ignore in (False, True))
-INPUT = ("Input.dispatchMouseEvent", None)
+TAKEN: tuple[str, Any] = ("Input.setIgnoreInputEvents", False)
+IGNORED: tuple[str, Any] = ("Input.setIgnoreInputEvents", True)
+INPUT: tuple[str, Any] = ("Input.dispatchMouseEvent", None)
 
 
 async def test_a_page_takes_input_until_a_wheel_is_answered_and_no_longer() -> None:
