@@ -5,6 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
+import pytest
+
+from cubicle.browser import messages
+from cubicle.browser import tab as tab_module
 from cubicle.browser.cdp import CdpConnection, CdpError
 from cubicle.browser.tab import Tab
 
@@ -22,7 +26,7 @@ class Browser:
         return self.starts[-1]
 
     def tell(self, method: str, session: str = "", **params: Any) -> None:
-        self.asked.append((method, None))
+        self.asked.append((method, params.get("ignore")))
 
 
 def tab_of(browser: Browser) -> Tab:
@@ -104,3 +108,55 @@ async def test_the_picture_of_a_page_that_moves_is_not_asked_for_again() -> None
     tab.acknowledge(1)
     tab.confirm()
     assert len(browser.starts) == 1
+
+
+WHEEL = messages.Wheel(type="wheel", x=1, y=1, dx=0, dy=9)
+MOVE = messages.Mouse(type="mouse", event="move", x=1, y=1)
+TAKEN: tuple[str, Any] = ("Input.setIgnoreInputEvents", False)
+IGNORED: tuple[str, Any] = ("Input.setIgnoreInputEvents", True)
+INPUT: tuple[str, Any] = ("Input.dispatchMouseEvent", None)
+
+
+async def test_a_page_takes_input_until_a_wheel_is_answered_and_no_longer() -> None:
+    browser = Browser()
+    tab = tab_of(browser)
+    tab.guard(True)
+    tab.mouse(MOVE)
+    assert browser.asked == [IGNORED, TAKEN, INPUT, IGNORED]
+    browser.asked.clear()
+    tab.wheel(WHEEL)
+    tab.mouse(MOVE)
+    tab.wheel(WHEEL)
+    browser.starts[-3].set_result({})  # the first of the two
+    await asyncio.sleep(0)
+    assert browser.asked == [TAKEN, INPUT, INPUT, INPUT]
+    browser.starts[-1].set_result({})
+    await asyncio.sleep(0)
+    assert browser.asked == [TAKEN, INPUT, INPUT, INPUT, IGNORED]
+
+
+async def test_an_answer_that_comes_after_control_is_given_back_shuts_nothing() -> None:
+    browser = Browser()
+    tab = tab_of(browser)
+    tab.guard(True)
+    tab.wheel(WHEEL)
+    tab.guard(False)
+    browser.starts[0].set_result({})
+    await asyncio.sleep(0)
+    assert browser.asked == [IGNORED, TAKEN, INPUT, ("Input.setIgnoreInputEvents", None)]
+    tab.guard(True)
+    assert browser.asked[-1] == IGNORED
+
+
+async def test_a_page_that_hangs_takes_the_input_of_others_for_a_limited_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tab_module, "_INPUT_LIMIT", -1.0)
+    browser = Browser()
+    tab = tab_of(browser)
+    tab.guard(True)
+    tab.wheel(WHEEL)
+    assert browser.asked[-1] == INPUT
+    tab.tend()
+    assert browser.asked[-1] == IGNORED
+    browser.starts[0].set_result({})
+    await asyncio.sleep(0)
+    assert browser.asked == [IGNORED, TAKEN, INPUT, IGNORED]

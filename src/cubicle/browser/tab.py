@@ -15,6 +15,7 @@ from cubicle.browser.server_messages import TabRecord
 UPLOADS = "/mnt/user-data/uploads"
 _QUALITY = 60
 _LOOK_LIMIT = 1.0
+_INPUT_LIMIT = 5.0
 _WATCH = {"format": "jpeg", "quality": 1, "maxWidth": 16, "maxHeight": 16}
 _WORLD = "cubicle"
 _REFRESHES = ("metaTagRefresh", "httpHeaderRefresh")
@@ -53,6 +54,9 @@ class Tab:
         self._world = 0
         self.attached = asyncio.Event()
         self._last_input: asyncio.Future[dict[str, Any]] | None = None
+        self._unanswered: asyncio.Future[dict[str, Any]] | None = None
+        """Input of the person who drives, until whose answer the page takes everybody's."""
+        self._unanswered_until = 0.0
         self.casting = 0
         """Width of the frames that come; 0 while none do."""
         self._pictures: dict[str, Any] = _WATCH
@@ -137,6 +141,8 @@ class Tab:
         """What has to be done now and then."""
         self.begin_again()
         self.confirm()
+        if self._unanswered is not None and asyncio.get_running_loop().time() > self._unanswered_until:
+            self._answered(self._unanswered)
         if self.unheard:
             self.hear_use()
 
@@ -219,7 +225,7 @@ class Tab:
         """Have the page ignore mouse and keys, except those that come through here: a person drives it."""
         if on != self._guarded and self.session:
             self._guarded = on
-            self.unguarding = None
+            self.unguarding = self._unanswered = None
             if on:
                 self._ignore_input(True)
             else:
@@ -228,17 +234,32 @@ class Tab:
     def _ignore_input(self, on: bool) -> None:
         self.tell("Input.setIgnoreInputEvents", ignore=on)
 
-    def _input(self, method: str, **params: Any) -> None:
-        """The browser takes these in their order, and answers each when the page has had it."""
-        if self._guarded:
+    def _input(self, method: str, *, at_once: bool = True, **params: Any) -> None:
+        """The browser takes these in their order, and answers each when the page has had it.
+
+        Not all are passed on `at_once`: a wheel waits until the page is drawn, a press until it is known in which frame
+        it is. What is ignored by then is lost, so the page takes input until these are answered, or never were.
+        """
+        if self._guarded and self._unanswered is None:
             self._ignore_input(False)
         self._last_input = self._devtools.ask(method, self.session, **params)
-        if self._guarded:
+        if self._guarded and not at_once:
+            self._unanswered = self._last_input
+            self._unanswered_until = asyncio.get_running_loop().time() + _INPUT_LIMIT
+            self._unanswered.add_done_callback(self._answered)
+        elif self._guarded and self._unanswered is None:
+            self._ignore_input(True)
+
+    def _answered(self, answer: asyncio.Future[dict[str, Any]]) -> None:
+        """The page has had the last of what it was given, or hangs."""
+        if answer is self._unanswered:
+            self._unanswered = None
             self._ignore_input(True)
 
     def mouse(self, said: messages.Mouse) -> None:
         self._input(
             "Input.dispatchMouseEvent",
+            at_once=said.event == "move",
             type=_MOUSE[said.event],
             x=said.x,
             y=said.y,
@@ -251,6 +272,7 @@ class Tab:
     def wheel(self, said: messages.Wheel) -> None:
         self._input(
             "Input.dispatchMouseEvent",
+            at_once=False,
             type="mouseWheel",
             x=said.x,
             y=said.y,
