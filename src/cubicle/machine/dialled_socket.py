@@ -142,7 +142,7 @@ class DialledSocket:
         unread = b"".join(self._unread)
         self._unread.clear()
         self._lent = True
-        return SocketSplice(self._sock, first + unread[:rest], rest - len(unread[:rest]), threads)
+        return SocketSplice(self._sock.fileno(), first + unread[:rest], rest - len(unread[:rest]), threads)
 
     async def read(self, most: int = _CHUNK) -> bytes:
         """Some bytes, at most so many; b"" when the other side has no more. A broken connection raises.
@@ -222,6 +222,11 @@ class DialledSocket:
                 await self._room
             finally:
                 self._room = None
+
+    async def take(self, splice: SocketSplice, patience: float) -> None:
+        """Send what the kernel moves, when all that was written before is on its way. BrokeOff as the splice's."""
+        await self.write(b"")
+        await splice.into(self._sock.fileno(), patience)
 
     def write_eof(self) -> None:
         self._ends = True
