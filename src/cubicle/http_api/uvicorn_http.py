@@ -35,7 +35,7 @@ from cubicle.fairness.slices import feed_slices
 from cubicle.http_api.acceptor import Acceptor
 from cubicle.http_api.body_parser import parser_within
 from cubicle.machine.passed_file import PassedFile
-from cubicle.machine.socket_splice import SocketSplice
+from cubicle.machine.socket_splice import SocketSplice, send_unpaced
 from cubicle.machine.zero_copy import TIMEOUT, BrokeOff, ZeroCopy
 
 _SCOPE = "cubicle.connection"
@@ -94,6 +94,8 @@ class HttpConnection(HttpToolsProtocol):
             own.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(TIMEOUT * 1000))
             own.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # and who went away while nothing is sent
             own.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _KEEPALIVE_SECONDS)
+            if self.client and self.client[0] in ("127.0.0.1", "::1"):
+                send_unpaced(own)
         self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -21,7 +21,7 @@ from cubicle.machine import fd_passing
 from cubicle.machine.connection import GuestLink
 from cubicle.machine.errors import Gone, MachineError
 from cubicle.machine.passed_file import FileThreads
-from cubicle.machine.socket_splice import SocketSplice
+from cubicle.machine.socket_splice import SocketSplice, send_unpaced
 from cubicle.machine.stream import Rest, Taker
 
 _CHUNK = 64 * 1024
@@ -49,6 +49,7 @@ async def connect_in(namespace: int, port: int) -> socket.socket | None:
             try:
                 await asyncio.get_running_loop().sock_connect(sock, (address, port))
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                send_unpaced(sock)
                 return sock
             except OSError:
                 sock.close()

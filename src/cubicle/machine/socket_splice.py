@@ -31,6 +31,12 @@ _HEELS = 2  # milliseconds that a burst waits for more
 _FLAGS = os.SPLICE_F_MOVE | os.SPLICE_F_NONBLOCK
 
 
+def send_unpaced(sock: socket.socket) -> None:
+    """Of a connection over loopback: what hosts choose for the internet, such as BBR, slows it down."""
+    with suppress(OSError):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"reno")
+
+
 class SourceEnded(BrokeOff):
     """Nothing more comes from the source."""
 
