@@ -58,6 +58,7 @@ async def test_a_port_of_the_namespace_is_reached(server: socket.socket, nothing
     with sock, server.accept()[0]:
         assert sock.getpeername() == server.getsockname()
         assert not sock.getblocking()
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0") == b"reno"
 
 
 async def test_a_port_that_listens_on_the_other_loopback_is_reached(nothing_left: None) -> None:

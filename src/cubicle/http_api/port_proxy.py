@@ -12,8 +12,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 
-from starlette.requests import Request
-from starlette.types import Receive, Scope, Send
+from starlette.requests import ClientDisconnect, Request
+from starlette.types import Message, Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from cubicle.core import close_codes
@@ -40,11 +40,13 @@ from cubicle.http_api.port_headers import (
     without_key,
 )
 from cubicle.http_api.port_hosts import NAME, PATH_AND_QUERY
+from cubicle.http_api.request_bodies import splice_body
 from cubicle.http_api.uvicorn_http import connection_of, cut_off, when_gone
 from cubicle.http_api.uvicorn_ws import ClientLeft, ClientSocket
 from cubicle.http_api.websocket_proxy import ProxyEnding, ProxyLimits, WebSocketProxy
 from cubicle.machine.errors import MachineError, SandboxError
 from cubicle.machine.machine import Machine
+from cubicle.machine.passed_file import FileThreads
 from cubicle.machine.socket_splice import WORTH
 from cubicle.machine.websocket import HandshakeRefused, WebSocketClient
 from cubicle.ports.listening import PortReserved, PortRules
@@ -66,6 +68,8 @@ _RESTART = ProxyEnding(close_codes.RESTART, "The service ends.")
 _BAD_TARGET = Problem(400, "The address holds characters that no address has.")
 _BROKE_OFF = Problem(502, "The program hung up.")
 _REPEATABLE = frozenset({"GET", "HEAD", "OPTIONS"})
+_FAST = 64 * 1024
+"""A part of a body that is as long as this comes from somebody who sends fast."""
 
 
 def _slots() -> FairSlots:
@@ -189,6 +193,8 @@ class _Exchange:
         """Whether a person opens a page by it."""
         self._target = without_key(scope[PATH_AND_QUERY])
         self._started = self._ended = self._gone = self._over = False
+        self._sending: asyncio.Task[None] | None = None
+        """What sends the body."""
 
     async def run(self) -> None:
         await charge_to(self._scope, self._chat.tenant, self._chat.id)
@@ -282,15 +288,17 @@ class _Exchange:
         await connection.send_head(self._scope["method"], self._target, headers)
         with when_gone(self._scope, leave):
             if any(name in (b"Content-Length", b"Transfer-Encoding") for name, _ in headers):
-                await self._exchange_with_body(machine, connection)
+                length = int(dict(headers).get(b"Content-Length", b"0"))
+                await self._exchange_with_body(machine, connection, length)
             else:
                 await self._respond(machine, connection)
 
-    async def _exchange_with_body(self, machine: Machine, connection: ProgramConnection) -> None:
+    async def _exchange_with_body(self, machine: Machine, connection: ProgramConnection, length: int) -> None:
         """The answer may come before the program has read all of the body."""
         failed: Exception | None = None
+        threads = self._shared.connections.threads(machine)
         async with asyncio.TaskGroup() as group:
-            sending = group.create_task(self._send_body(connection))
+            sending = self._sending = group.create_task(self._send_body(connection, length, threads))
             try:
                 await self._respond(machine, connection)
             except (SandboxError, OwnRedirect) as error:
@@ -300,24 +308,36 @@ class _Exchange:
         if failed is not None:
             raise failed
 
-    async def _send_body(self, connection: ProgramConnection) -> None:
+    async def _send_body(self, connection: ProgramConnection, length: int, threads: FileThreads) -> None:
         """Send the body as it comes; then notice that the visitor leaves, which ends the program's work on it."""
         more = True
+        client = connection_of(Request(self._scope)) if connection.takes_splice else None
         try:
             while True:
                 message = await self._receive()
                 if message["type"] == "http.disconnect":
-                    if not self._ended:
-                        self._gone = True
-                        connection.close()
-                    return
-                if more and message.get("body"):
-                    await connection.send_body(message["body"])
+                    raise ClientDisconnect
+                if more and (body := message.get("body")):
+                    await connection.send_body(body)
+                    length -= len(body)
+                    if client is not None and len(body) >= _FAST and length >= WORTH:
+                        length = await splice_body(client, length, connection, threads)
                 if more and not message.get("more_body"):
                     more = False
                     await connection.end_body()
+        except ClientDisconnect:
+            if not self._ended:
+                self._gone = True
+                connection.close()
         except SandboxError:
             pass  # the program does not want all of it: its answer says why, or that it hung up
+
+    async def _answer(self, message: Message) -> None:
+        """Behind a whole answer the server goes on to read from the visitor: nothing else may read any more."""
+        if self._sending is not None and message["type"] == "http.response.body" and not message.get("more_body"):
+            self._sending.cancel()
+            await asyncio.wait([self._sending])
+        await self._send(message)
 
     async def _respond(self, machine: Machine, connection: ProgramConnection) -> None:
         answered = await connection.head()
@@ -332,15 +352,15 @@ class _Exchange:
             if client is not None and usable and (splice := connection.splice(int(length), threads)) is not None:
                 self._ended = True
                 try:
-                    await client.send_file(self._send, head, splice)
+                    await client.send_file(self._answer, head, splice)
                 finally:
                     splice.close()
                 return
-        await self._send(head)
+        await self._answer(head)
         async for chunk in connection.body():
-            await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
+            await self._answer({"type": "http.response.body", "body": chunk, "more_body": True})
         self._ended = True  # from now on the server calls the visitor gone
-        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+        await self._answer({"type": "http.response.body", "body": b"", "more_body": False})
 
     # ---- WebSocket
 

@@ -1,20 +1,27 @@
-"""The body of a request, as the server behind it gives it fastest: in chunks, or poured from the socket itself."""
+"""The body of a request, as the server behind it gives it fastest: in chunks, or taken from the socket itself."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from typing import TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 
 from cubicle.http_api.uvicorn_http import HttpConnection, connection_of
+from cubicle.machine.errors import SandboxError
+from cubicle.machine.passed_file import FileThreads
+from cubicle.machine.socket_splice import WORTH_A_MOVE, SocketSplice, SourceEnded
 from cubicle.machine.upload_folder import UploadDraft
-from cubicle.machine.zero_copy import TIMEOUT
+from cubicle.machine.zero_copy import TIMEOUT, BrokeOff
+from cubicle.ports.program import ProgramConnection
 
 _WORTH = 1024**2
 """Smaller bodies come the ordinary way."""
+_PATIENCE = 0.2
+"""Seconds in which enough for a move has to come: who sends slowly has each part passed on at once by the loop."""
 _T = TypeVar("_T")
 
 
@@ -38,6 +45,40 @@ class LargeBody:
             first = message["body"]
         with self._connection.lent(self._length - len(first)) as pour:
             return await pour.into(begins, first)
+
+
+async def splice_body(connection: HttpConnection, rest: int, program: ProgramConnection, threads: FileThreads) -> int:
+    """Have the kernel move the rest of a body to a program, as long as it comes fast.
+
+    How much is still to come, or 0 when it is not to be tried again. Raises ClientDisconnect.
+    """
+    first, splice = connection.at_hand(), None
+    rest -= len(first)
+    if rest >= _WORTH:
+        with suppress(OSError):  # no descriptors are left
+            splice = SocketSplice(connection.lend(), first, rest, threads, WORTH_A_MOVE)
+    if splice is None:
+        await program.send_body(first)
+        return 0
+    try:
+        await program.splice_body(splice, _PATIENCE)
+    except SourceEnded:
+        connection.cut_off()
+        raise ClientDisconnect from None
+    except BrokeOff:
+        return 0  # the program hung up
+    except SandboxError:
+        program.close()  # the pipe may hold what it waits for
+        raise
+    finally:
+        try:
+            await splice.released()
+        finally:
+            if splice.is_released:
+                connection.take_back(splice.rest)
+            else:  # cancelled twice: where the body ends is not known
+                connection.cut_off()
+    return splice.rest
 
 
 async def _in_time(coming: Awaitable[_T]) -> _T:

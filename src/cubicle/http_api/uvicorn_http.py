@@ -33,8 +33,9 @@ from cubicle.core.request_limits import (
 from cubicle.fairness.fair_queue import STRANGERS, FairQueue, LoopShare, current
 from cubicle.fairness.slices import feed_slices
 from cubicle.http_api.acceptor import Acceptor
+from cubicle.http_api.body_parser import parser_within
 from cubicle.machine.passed_file import PassedFile
-from cubicle.machine.socket_splice import SocketSplice
+from cubicle.machine.socket_splice import SocketSplice, send_unpaced
 from cubicle.machine.zero_copy import TIMEOUT, BrokeOff, ZeroCopy
 
 _SCOPE = "cubicle.connection"
@@ -42,7 +43,6 @@ TARGET = "cubicle.target"
 """Where, in the ASGI scope, the target of the request is as the client wrote it."""
 _HEAD_SECONDS = 60.0
 """For the head of a request, from its first byte, and for that one on a new connection."""
-_NOTHING = bytes(64 * 1024)
 _KEEPALIVE_SECONDS = 60
 _LINGER_SECONDS = 2.0
 """How long a refused client may go on sending: cut off at once, it would not see why."""
@@ -94,6 +94,8 @@ class HttpConnection(HttpToolsProtocol):
             own.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(TIMEOUT * 1000))
             own.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # and who went away while nothing is sent
             own.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _KEEPALIVE_SECONDS)
+            if self.client and self.client[0] in ("127.0.0.1", "::1"):
+                send_unpaced(own)
         self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -217,7 +219,7 @@ class HttpConnection(HttpToolsProtocol):
         if isinstance(offer, httptools.HttpParserUpgrade) and self._has_mere_offer():
             lines = [b"%s %s HTTP/%s" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())]
             lines += [b"%s: %s" % header for header in self.headers if header[0] != b"upgrade"]
-            self._begin_anew()
+            self.parser = parser_within(self)
             self._again = b"\r\n".join([*lines, b"", self._fed[offer.args[0] :]])
 
     def _check(self, problem: Problem | None) -> None:
@@ -255,10 +257,6 @@ class HttpConnection(HttpToolsProtocol):
         """End the reference cycle with the scope: what the client sent is freed with the connection."""
         if self.scope is not None:
             cast(dict[str, object], self.scope).pop(_SCOPE, None)
-
-    def _begin_anew(self) -> None:
-        self.parser = httptools.HttpRequestParser(self)
-        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
 
     def _await_head(self) -> None:
         self._head_came()
@@ -299,24 +297,27 @@ class HttpConnection(HttpToolsProtocol):
     @contextmanager
     def lent(self, rest: int) -> Iterator[ZeroCopy]:
         """Nothing else reads from the client meanwhile; then it goes on behind what was taken."""
-        self.flow.pause_reading()
-        pour = ZeroCopy(self.transport.get_extra_info("socket").fileno(), rest)
+        pour = ZeroCopy(self.lend(), rest)
         try:
             yield pour
         finally:
             pour.close()
-            if pour.rest:
-                self._pass_over(rest - pour.rest)
-            else:
-                self._begin_anew()  # as the parser is behind the body of a request
-                self.on_message_complete()
+            self.take_back(pour.rest)
 
-    def _pass_over(self, taken: int) -> None:
-        """The parser has to know how much of the body is gone: the client may still be sending."""
-        while taken > 0 and self.parser is not None:
-            self.parser.feed_data(_NOTHING[:taken])
-            self.cycle.body.clear()
-            taken -= len(_NOTHING)
+    def lend(self) -> int:
+        """The socket's descriptor, to be copied at once. Nothing else reads from the client until `take_back`."""
+        if self.transport.is_closing():  # the number may be another's already
+            raise ClientDisconnect
+        self.flow.pause_reading()
+        return cast(int, self.transport.get_extra_info("socket").fileno())
+
+    def take_back(self, rest: int) -> None:
+        """Go on behind what was taken of the body: so much is still to come."""
+        if self.parser is None:  # the client is gone
+            return
+        self.parser = parser_within(self, rest)
+        if not rest:
+            self.on_message_complete()
 
     @property
     def has_pipelined(self) -> bool:

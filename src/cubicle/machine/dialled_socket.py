@@ -21,7 +21,7 @@ from cubicle.machine import fd_passing
 from cubicle.machine.connection import GuestLink
 from cubicle.machine.errors import Gone, MachineError
 from cubicle.machine.passed_file import FileThreads
-from cubicle.machine.socket_splice import SocketSplice
+from cubicle.machine.socket_splice import SocketSplice, send_unpaced
 from cubicle.machine.stream import Rest, Taker
 
 _CHUNK = 64 * 1024
@@ -49,6 +49,7 @@ async def connect_in(namespace: int, port: int) -> socket.socket | None:
             try:
                 await asyncio.get_running_loop().sock_connect(sock, (address, port))
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                send_unpaced(sock)
                 return sock
             except OSError:
                 sock.close()
@@ -142,7 +143,7 @@ class DialledSocket:
         unread = b"".join(self._unread)
         self._unread.clear()
         self._lent = True
-        return SocketSplice(self._sock, first + unread[:rest], rest - len(unread[:rest]), threads)
+        return SocketSplice(self._sock.fileno(), first + unread[:rest], rest - len(unread[:rest]), threads)
 
     async def read(self, most: int = _CHUNK) -> bytes:
         """Some bytes, at most so many; b"" when the other side has no more. A broken connection raises.
@@ -222,6 +223,11 @@ class DialledSocket:
                 await self._room
             finally:
                 self._room = None
+
+    async def take(self, splice: SocketSplice, patience: float) -> None:
+        """Send what the kernel moves, when all that was written before is on its way. BrokeOff as the splice's."""
+        await self.write(b"")
+        await splice.into(self._sock.fileno(), patience)
 
     def write_eof(self) -> None:
         self._ends = True

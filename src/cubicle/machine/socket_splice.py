@@ -1,7 +1,7 @@
-"""A known number of bytes from a socket into a sandbox to a client's socket, moved by the kernel through a pipe.
+"""A known number of bytes between a client's socket and one into a sandbox, moved by the kernel through a pipe.
 
 In bursts, each in a thread; between them the event loop waits until one side is ready. Nothing of it is kept here but
-what the pipe holds, so a client that does not read stops the program, and holds no thread.
+what the pipe holds, so a side that does not read stops the other, and holds no thread.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from time import monotonic
 
 from cubicle.machine.passed_file import FileThreads
 from cubicle.machine.zero_copy import BrokeOff
@@ -24,9 +25,20 @@ _PIPE = 1024**2
 _MAX_PIPES = 16
 """Of one sandbox that are so large; others have what a pipe usually has, 64 KB."""
 _MAX_LENGTH = 32 * 1024**2  # then it is another client's turn
-_WORTH_A_MOVE = 256 * 1024
+_MAX_SECONDS = 0.1  # likewise
+WORTH_A_MOVE = 256 * 1024
 _HEELS = 2  # milliseconds that a burst waits for more
 _FLAGS = os.SPLICE_F_MOVE | os.SPLICE_F_NONBLOCK
+
+
+def send_unpaced(sock: socket.socket) -> None:
+    """Of a connection over loopback: what hosts choose for the internet, such as BBR, slows it down."""
+    with suppress(OSError):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"reno")
+
+
+class SourceEnded(BrokeOff):
+    """Nothing more comes from the source."""
 
 
 class SocketSplice:
@@ -36,19 +48,24 @@ class SocketSplice:
     of the descriptors are not given to others.
     """
 
-    def __init__(self, source: socket.socket, first: bytes, rest: int, threads: FileThreads) -> None:
+    def __init__(self, source: int, first: bytes, rest: int, threads: FileThreads, least: int = 1) -> None:
+        """What remains when fewer than `least` bytes are to come is left to others."""
+        self._loop = asyncio.get_running_loop()
         self._lock = threading.Lock()
         self._busy = self._closed = self._has_large = False
         self._first = memoryview(first)
-        self._rest = rest
+        self.rest = rest
+        """Bytes that were not taken from the source."""
+        self._least = least
         self._held = 0
         """Bytes in the pipe."""
+        self._released = asyncio.Event()
         self._threads = threads
         self._reader, self._writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._ends: list[socket.socket] = []
         try:
-            self._source = self._kept(source.dup())
-            self._wake_at(min(rest, _WORTH_A_MOVE))
+            self._source = self._kept(socket.socket(fileno=os.dup(source)))
+            self._wake_at(min(rest, WORTH_A_MOVE))
             self._enlarge()
         except BaseException:
             self.close()
@@ -71,22 +88,44 @@ class SocketSplice:
         """The kernel calls the source ready when it holds so much: every move costs the same, however little it is."""
         self._source.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, max(1, size))
 
-    async def into(self, target: int) -> int:
-        """Everything to a non-blocking socket; how much it was. BrokeOff when either side ends before."""
-        size = len(self._first) + self._rest
+    async def into(self, target: int, patience: float | None = None) -> int:
+        """Everything to a non-blocking socket; how much it was. BrokeOff when either side ends before.
+
+        With `patience` it ends early, and with an empty pipe, when so many seconds bring less than is worth a move.
+        """
+        size = len(self._first) + self.rest
         try:
             if self._closed:
                 raise BrokeOff
             client = self._kept(socket.socket(fileno=os.dup(target)))
-            while self._first or self._rest or self._held:
+            while self._is_unfinished:
                 waits_for = await self._threads.run(lambda: self._burst(client))
-                if waits_for is not None:
-                    await self._ready(self._source if waits_for == select.POLLIN else client, waits_for)
+                if waits_for == select.POLLOUT:
+                    await self._ready(client, waits_for)
+                elif waits_for is not None:
+                    async with asyncio.timeout(patience):
+                        await self._ready(self._source, waits_for)
+        except TimeoutError:
+            pass
         except OSError:
             raise BrokeOff from None
         finally:
             self.close()
-        return size
+        return size - self.rest
+
+    @property
+    def _is_unfinished(self) -> bool:
+        return bool(self._first or self._held or self.rest >= self._least)
+
+    @property
+    def is_released(self) -> bool:
+        """Whether no thread uses it any more: then `rest` stays as it is."""
+        return self._released.is_set()
+
+    async def released(self) -> None:
+        """Let go, and wait for the thread that is at work."""
+        self.close()
+        await self._released.wait()
 
     def close(self) -> None:
         """Let go, at once or when the thread that is at work is done."""
@@ -98,10 +137,15 @@ class SocketSplice:
 
     def _let_go(self) -> None:
         self._threads.pipes -= self._has_large
+        if self._ends:
+            with suppress(OSError):
+                self._wake_at(1)  # the copy and the original share it
         for end in self._ends:
             end.close()
         os.close(self._reader)
         os.close(self._writer)
+        with suppress(RuntimeError):  # the loop is closed: the service ends
+            self._loop.call_soon_threadsafe(self._released.set)
 
     @staticmethod
     async def _ready(sock: socket.socket, event: int) -> None:
@@ -134,10 +178,10 @@ class SocketSplice:
 
     def _burst(self, client: socket.socket) -> int | None:
         """Move what can be moved without a long wait; what has to be waited for, or None. Raises BrokeOff."""
-        left = _MAX_LENGTH
+        left, ends = _MAX_LENGTH, monotonic() + _MAX_SECONDS
         with self._used():
             try:
-                while left > 0 and not self._closed and (self._first or self._rest or self._held):
+                while left > 0 and not self._closed and self._is_unfinished and monotonic() < ends:
                     moved = self._write(client) if self._first or self._held else self._read()
                     if moved is None:
                         event = select.POLLOUT if self._first or self._held else select.POLLIN
@@ -163,13 +207,15 @@ class SocketSplice:
 
     def _read(self) -> int | None:
         try:
-            came = os.splice(self._source.fileno(), self._writer, min(self._rest, _PIPE), flags=_FLAGS)
+            came = os.splice(self._source.fileno(), self._writer, min(self.rest, _PIPE), flags=_FLAGS)
         except BlockingIOError:
             return None
+        except OSError:
+            raise SourceEnded from None
         if not came:
-            raise BrokeOff
-        self._rest -= came
-        if self._rest < _WORTH_A_MOVE:
+            raise SourceEnded
+        self.rest -= came
+        if self.rest < WORTH_A_MOVE:
             self._wake_at(1)
         self._held += came
         return 0  # counted when it leaves

@@ -130,6 +130,16 @@ class ProgramConnection:
     async def send_body(self, chunk: bytes) -> None:
         await self._stream.write(b"%x\r\n%s\r\n" % (len(chunk), chunk) if self._is_chunked else chunk)
 
+    @property
+    def takes_splice(self) -> bool:
+        """Whether the kernel can move a body to it."""
+        return isinstance(self._stream, DialledSocket) and not self._is_chunked
+
+    async def splice_body(self, splice: SocketSplice, patience: float) -> None:
+        """A part of the body as the kernel moves it; the caller closes it. BrokeOff as the splice's."""
+        assert isinstance(self._stream, DialledSocket)
+        await self._stream.take(splice, patience)
+
     async def end_body(self) -> None:
         if self._is_chunked:
             await self._stream.write(b"0\r\n\r\n")
