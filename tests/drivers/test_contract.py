@@ -89,6 +89,7 @@ async def test_files_and_owner_survive_a_stop(driver: Driver) -> None:
         await driver.connect(name)
     await driver.start(name, OWNER)
     assert [seen.owner for seen in await driver.list()] == [OWNER]
+    assert set(await driver.names()) == {seen.name for seen in await driver.list()}
     machine = await connect(driver, name)
     assert await say(machine, "cat ~/home /mnt/user-data/*/*") == "kept\nkept\nkept"
     machine.close()
@@ -115,6 +116,7 @@ async def test_stopping_what_is_not_there_is_nothing(driver: Driver) -> None:
     await driver.stop(new_name())
     await driver.delete(new_name())
     assert await driver.list() == []
+    assert not set(await driver.names())
 
 
 async def test_deleting_leaves_nothing(driver: Driver, make_driver: Maker) -> None:

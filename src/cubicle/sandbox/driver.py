@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal, Protocol
@@ -182,6 +182,9 @@ class Driver(Protocol):
 
     async def list(self) -> Sequence[SandboxSeen]:
         """Every sandbox that there is, up or not, but for those in the trash."""
+
+    async def names(self) -> Collection[str]:
+        """At least the names of those that belong to a chat: asked for often, of thousands."""
 
     async def rescue(self, lost: Lost, owner: str) -> str:
         """Give a sandbox that was set aside to an owner; its name. Raises CannotRescue."""

@@ -45,7 +45,7 @@ class Removals:
         """Forget what was deleted for good: the driver does not know it, and nothing is written down of its chat. The
         keys of what is forgotten."""
         named = [slot for slot in self._slots.values() if slot.name and not slot.leases]
-        there = {seen.name for seen in await self._driver.list()} if named else set()
+        there = set(await self._driver.names()) if named else set()
         forgotten: set[str] = set()
         for slot in [slot for slot in named if slot.name not in there]:
             async with slot.lock:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+
+from cubicle.sandbox.driver import SandboxSeen
+
 
 class OneHost:
     """Part of the Driver protocol (sandbox/driver.py)."""
@@ -17,3 +21,9 @@ class OneHost:
 
     async def why_ended(self, name: str) -> str:
         return ""
+
+    async def list(self) -> Sequence[SandboxSeen]:
+        raise NotImplementedError
+
+    async def names(self) -> Collection[str]:
+        return {seen.name for seen in await self.list()}

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import secrets
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -359,6 +359,9 @@ class KubernetesDriver:
             if pod.sandbox not in by_sandbox and not pod.leaving and not pod.owner:
                 found.append(self._seen(pod.sandbox, None, pod, digest))
         return found
+
+    async def names(self) -> Collection[str]:
+        return {record.sandbox for record in await self._records.all() if record.kind == "chat"}
 
     def _seen(self, name: str, owner: str | None, pod: PodSeen | None, digest: str) -> SandboxSeen:
         state, reason = State.STOPPED, ""

@@ -54,8 +54,9 @@ def selector(instance: str, app: str, **more: str) -> str:
     return ",".join(f"{name}={value}" for name, value in {APP: app, INSTANCE: instance, **more}.items())
 
 
-def records_selector(instance: str, sandbox: str = "") -> str:
-    return selector(instance, _RECORD_APP, **({SANDBOX: sandbox} if sandbox else {}))
+def records_selector(instance: str, sandbox: str = "", kind: str = "") -> str:
+    labels = ({SANDBOX: sandbox} if sandbox else {}) | ({KIND: kind} if kind else {})
+    return selector(instance, _RECORD_APP, **labels)
 
 
 def pods_selector(instance: str, **more: str) -> str:

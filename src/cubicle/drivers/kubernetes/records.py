@@ -106,6 +106,11 @@ class Records:
         self._owners = {record.sandbox: record.owner for record in records if record.kind == "chat"}
         return records
 
+    async def any_of(self, kind: str) -> bool:
+        """Whether there is a record of this kind: mostly there is no trash, and always there are chats."""
+        found, _ = await self._client.list("leases", records_selector(self._instance, kind=kind), named)
+        return bool(found)
+
     async def create(self, record: Record) -> Record | None:
         """None if there is one."""
         made = await self._client.create("leases", replace(record, holder=self.holder).body(self._instance))

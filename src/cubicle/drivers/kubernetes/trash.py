@@ -29,6 +29,8 @@ class Trash:
             raise changed()
 
     async def discarded(self) -> Sequence[Discarded]:
+        if not await self._records.any_of("trash"):
+            return []
         records = await self._records.all()
         kept = {record.sandbox for record in records if record.kind in ("chat", "removed")}
         return [
