@@ -122,3 +122,10 @@ def test_a_file_in_place_of_a_folder_is_kept(path: Path) -> None:
     record.make_folder(path)
     assert path.is_dir()
     assert [kept.read_text() for kept in path.parent.glob("record.bad-*")] == ["somebody's"]
+
+
+def test_what_is_set_aside_replaces_nothing_that_was_before(path: Path) -> None:
+    for number in range(1000):
+        path.write_text(str(number))
+        record.keep_bad(path)
+    assert {int(kept.read_text()) for kept in path.parent.iterdir()} == set(range(1000))

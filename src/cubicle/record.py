@@ -174,7 +174,8 @@ def copy_bad(path: Path, max_size: int = MAX_SIZE) -> Path:
 
 
 def _bad_name(path: Path) -> Path:
-    return path.with_name(f"{path.name}.bad-{stamp()}-{secrets.token_hex(2)}")
+    """One that no other has, or what was set aside before would be replaced: many are within one second."""
+    return path.with_name(f"{path.name}.bad-{stamp()}-{secrets.token_hex(8)}")
 
 
 def stamp() -> str:

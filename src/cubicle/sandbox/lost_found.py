@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 FOLDER = "lost+found"
 NOTE = "note.json"
-_ENTRY = re.compile(r"(.{1,200})-\d{8}T\d{6}Z(-[0-9a-f]{4})?", re.DOTALL)
+_ENTRY = re.compile(r"(.{1,200})-\d{8}T\d{6}Z(-[0-9a-f]{4,16})?", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class LostFound:
     def _move(self, path: Path) -> Path:
         record.make_folder(self.folder)
         name = f"{path.name[:100]}-{record.stamp()}"
-        place = self.folder / (name if not os.path.lexists(self.folder / name) else f"{name}-{secrets.token_hex(2)}")
+        place = self.folder / (name if not os.path.lexists(self.folder / name) else f"{name}-{secrets.token_hex(8)}")
         if path.is_dir() and not path.is_symlink():
             durable.move(path, place)
         else:
