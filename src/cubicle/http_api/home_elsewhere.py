@@ -82,6 +82,20 @@ def asked_for(query: bytes) -> Chat:
     return Chat(named.get("demo", [""])[0], named.get("tenant", [""])[0])
 
 
+def merged(own: OtherHome, others: Sequence[OtherHome], shows: Callable[[str], bool]) -> OtherHome:
+    """All of them together. A chat that was just handed over is told of by two: what this member says counts."""
+    cards = {card["chat"]: card for card in own["chats"]}
+    clients, demos = list(own["clients"]), [own["demo"]]
+    for other in others:
+        for card in other["chats"]:
+            if shows(card["chat"]):
+                cards.setdefault(card["chat"], card)
+        clients += [one for one in other["clients"] if shows(one["chat"])]
+        demos.append(other["demo"])
+    demo = max(demos, key=lambda one: (one["state"] == "playing", one["state"] != "none"))
+    return {"chats": list(cards.values()), "clients": clients, "demo": demo}
+
+
 def _parsed(body: bytes) -> OtherHome | None:
     """What a member told; None if it is of another version, and told something else."""
     try:

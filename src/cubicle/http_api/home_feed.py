@@ -19,7 +19,7 @@ from cubicle.core.chat_isolation import Isolation
 from cubicle.core.identity import Identity
 from cubicle.core.personal_chats import chat_id_of, may_enter
 from cubicle.core.text import one_line
-from cubicle.http_api.home_elsewhere import AGAIN_SECONDS, HomeElsewhere
+from cubicle.http_api.home_elsewhere import AGAIN_SECONDS, HomeElsewhere, merged
 from cubicle.http_api.home_models import ChatCard, ClientSeen, DemoState, Home, HomePart, OtherHome
 from cubicle.log import detached
 from cubicle.sandbox.driver import CONDITIONS, State
@@ -109,18 +109,17 @@ class HomeFeed:
     async def now(self, watcher: Watcher) -> Home:
         demo_chat, tenant = watcher.demo_chat, watcher.identity.tenant
         others = await self._elsewhere.of(demo_chat) if self._elsewhere is not None else ()
-        cards = await self._cards(tenant, watcher.shows)
-        clients = self._client(watcher.shows)
-        demos = [self._demo(demo_chat)]
-        for other in others:
-            cards += [card for card in other["chats"] if watcher.shows(Chat(card["chat"], tenant))]
-            clients += [one for one in other["clients"] if watcher.shows(Chat(one["chat"], tenant))]
-            demos.append(other["demo"])
+        own: OtherHome = {
+            "chats": await self._cards(tenant, watcher.shows),
+            "clients": self._client(watcher.shows),
+            "demo": self._demo(demo_chat),
+        }
+        found = merged(own, others, lambda chat: watcher.shows(Chat(chat, tenant)))
         return {
             "now": round(time.time(), 3),
-            "client": max(clients, key=lambda one: one["at"], default=None),
-            "chats": sorted(cards, key=lambda card: card["used"], reverse=True)[:MAX_CARDS],
-            "demo": next((demo for demo in demos if demo["state"] != "none"), demos[0]),
+            "client": max(found["clients"], key=lambda one: one["at"], default=None),
+            "chats": sorted(found["chats"], key=lambda card: card["used"], reverse=True)[:MAX_CARDS],
+            "demo": found["demo"],
         }
 
     async def own(self, demo: Chat) -> OtherHome:
