@@ -88,6 +88,25 @@ async def test_what_is_in_a_hurry_is_written_before_anything_else_is_waited_for(
             await asyncio.sleep(0.01)
 
 
+async def test_what_came_just_now_waits_for_the_end_of_its_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What another chat recorded long ago is no reason to write it: with its end, it is one write."""
+    monkeypatch.setattr("cubicle.journal.journal._GATHER_SECONDS", 3600.0)
+    async with asyncio.timeout(60), Journal(tmp_path) as journal:
+        journal.record(CHAT, "lifecycle", {"what": "started"})
+        journal.record(OTHER, "call", {"call": "a"})
+        journal._heads[CHAT.digest].since -= 3600.0
+        journal._gathered()
+        while not reading.read_entries(tmp_path / CHAT.digest):
+            await asyncio.sleep(0.01)
+        assert not (tmp_path / OTHER.digest).exists()
+        monkeypatch.setattr("cubicle.journal.journal._GATHER_SECONDS", 0.01)
+        journal._gathered()
+        while not reading.read_entries(tmp_path / OTHER.digest):
+            await asyncio.sleep(0.01)
+
+
 async def test_what_was_only_written_is_on_disk_soon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced = asyncio.Event()
     loop = asyncio.get_running_loop()

@@ -19,6 +19,8 @@ class Head:
     waiters: list[asyncio.Future[bool]] = field(default_factory=list)
     size: int = 0
     """Bytes that wait."""
+    since: float = 0.0
+    """When the first of them came, by the loop's clock."""
     sync: bool = False
     dirty: bool = False
     """Something was recorded that is not known to be on disk."""

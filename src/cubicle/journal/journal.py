@@ -33,8 +33,10 @@ MAX_WAITING = 32 << 20
 """Bytes that wait to be written; further entries are not kept, and the journal says so."""
 _MAX_HELD = 16 << 20
 """Bytes that wait for sandboxes; what is more is written although its chat has none."""
-_GATHER_SECONDS = 0.05
-"""What nobody waits for is written within this."""
+_GATHER_SECONDS = 0.2
+"""What nobody waits for is written after this. Most calls have ended by then: their two lines are one write."""
+_ROUNDING = 0.002
+"""A timer of the loop may come so much too early."""
 _TIMEOUT = 10.0
 """Seconds that a caller waits for the disk."""
 _MAX_HEADS = 5_000
@@ -263,16 +265,23 @@ class Journal:
 
     def _ask_for(self, head: Head) -> None:
         head.dirty = True
-        self._ready[head.digest] = head
+        if head.digest not in self._ready:
+            self._ready[head.digest] = head
+            head.since = self._loop.time()
         if self._timer is None:
             self._timer = self._loop.call_later(_GATHER_SECONDS, self._gathered)
 
     def _gathered(self) -> None:
-        """What nobody waits for has waited for long enough."""
+        """Some of what nobody waits for has waited for long enough. The rest may go with the end of its call."""
         self._timer = None
-        for head in self._ready.values():
-            head.sync = True
+        latest = self._loop.time() - _GATHER_SECONDS + _ROUNDING
+        waits = [head for head in self._ready.values() if not head.sync]
+        for head in waits:
+            head.sync = head.since <= latest
         self._hurry()
+        next_one = min((head.since for head in waits if not head.sync), default=None)
+        if next_one is not None:
+            self._timer = self._loop.call_at(next_one + _GATHER_SECONDS, self._gathered)
 
     def _flush(self, head: Head, *, sync: bool) -> asyncio.Future[bool]:
         """Done when what waits is written, and on disk if `sync`."""
@@ -282,7 +291,9 @@ class Journal:
             return done
         head.waiters.append(done)
         head.sync = head.sync or sync
-        self._ready[head.digest] = head
+        if head.digest not in self._ready:
+            self._ready[head.digest] = head
+            head.since = self._loop.time()
         self._hurry()
         return done
 

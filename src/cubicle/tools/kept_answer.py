@@ -45,7 +45,7 @@ def _text(journal: Journal, chat: Chat, text: str, printed: str, room: int) -> d
 
 
 def _fits(text: str, room: int) -> bool:
-    return len(text) <= room and format.size(text) <= room
+    return format.most_size(text) <= room or (len(text) <= room and format.size(text) <= room)
 
 
 def _blob(journal: Journal, chat: Chat, data: bytes, media_type: str) -> dict[str, Any]:
