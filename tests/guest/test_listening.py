@@ -46,6 +46,18 @@ def test_the_guest_s_own_ports_come_first_however_many_there_are(
     assert [seen.own for seen in told] == [True, False]
 
 
+def test_the_mark_changes_when_a_port_is_opened_and_comes_back_when_it_is_closed(own: socket.socket) -> None:
+    ports = ListeningPorts(apart=True)
+    for _ in range(20):  # other programs of this machine open ports, too
+        before = ports.mark()
+        with socket.create_server(("127.0.0.1", 0)):
+            during = ports.mark()
+        if ports.mark() == before:
+            break
+    assert ports.mark() == before
+    assert during != before
+
+
 HEADINGS = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
 
 

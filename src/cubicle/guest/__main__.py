@@ -36,11 +36,19 @@ class Guest:
         self.links: list[GuestConnection] = []
         self.records = CallRecords(config.records, read_boot())
         self._kept = KeptFiles(os.path.join(os.path.dirname(config.records), "kept"))
+        self._listening = listening.ListeningPorts(apart=identity.switches)
         self.command_table = CommandTable(
-            self.loop, identity, self.home, config.env, self.records, lambda: bool(self.links), config.spawn_helper
+            self.loop,
+            identity,
+            self.home,
+            config.env,
+            self.records,
+            self._listening,
+            lambda: bool(self.links),
+            config.spawn_helper,
         )
-        self._hands = not config.spawn_helper  # gVisor's sockets are none of the host's kernel
         self._apart = identity.switches
+        self._hands = not config.spawn_helper  # gVisor's sockets are none of the host's kernel
         policy = PathPolicy(identity, config.aliases)
         self.operations = self._operations(policy)
         self._handshakes = Handshakes(self.loop, config.identity, config.keys, self._enter) if config.tcp else None
@@ -87,7 +95,7 @@ class Guest:
             found[kind.REQUEST.OP] = type(kind.__name__, (kind,), parts)
         for port_kind in ports.CHANNELS:
             found[port_kind.REQUEST.OP] = type(port_kind.__name__, (port_kind,), {"loop": self.loop})
-        bound = {"listening": listening.ListeningPorts(apart=self._apart)}
+        bound = {"listening": self._listening}
         found[operations.Halt.OP] = halt_channel(self.loop, found, self.links, self.command_table)
         found[operations.Ports.OP] = type("PortsChannel", (listening.PortsChannel,), bound)
         return found

@@ -13,6 +13,7 @@ from .call_records import CallRecords
 from .connection import GuestChannel, OperationRefused
 from .descriptors import waiting, window_size
 from .identity import Identity
+from .listening import ListeningPorts
 from .loop import READ, Loop, Timer, tell
 from .output_buffer import HEAD, OutputBuffer
 from .spawn import Program, Starter
@@ -222,6 +223,7 @@ class Command:
             seconds=round(time.monotonic() - self.started, 6),
             bytes=self.tail.total,
             made_room=self.made_room,
+            listening=self.command_table.listening.mark(),
         )
 
     def close_input(self) -> None:
@@ -275,11 +277,13 @@ class CommandTable:
         home: str,
         env: dict[str, str],
         records: CallRecords,
+        listening: ListeningPorts,
         connected: Callable[[], bool],
         through_helper: bool = False,
     ) -> None:
         self.loop = loop
         self.records = records
+        self.listening = listening
         self._connected = connected
         self._alone: list[Command] = []
         self.identity = identity

@@ -7,6 +7,7 @@ import socket
 
 from . import operations
 from .connection import GuestChannel
+from .messages import MAX_NUMBER
 from .process_table import processes, text
 
 _MAX_PORTS = 256
@@ -16,6 +17,7 @@ _MAX_LINES = 100_000
 _MAX_LINE = 1024
 _MAX_NAME = 40
 _LISTEN = b" 0A "
+_TABLES = (("/proc/net/tcp", socket.AF_INET), ("/proc/net/tcp6", socket.AF_INET6))
 _INTERPRETERS = ("python", "node", "nodejs", "ruby", "perl", "php", "bun", "deno", "java", "bash", "sh")
 _ENDINGS = (".py", ".js", ".mjs", ".cjs", ".ts", ".rb", ".pl", ".php", ".sh", ".jar")
 
@@ -38,7 +40,7 @@ class ListeningPorts:
         """One entry for each port, first those of the guest: one that anybody else listens on, too, is the guest's."""
         own = [operations.ListeningPort(port=port, address="127.0.0.1", own=True) for port in sorted(own_ports)]
         found: dict[int, tuple[str, int]] = {}
-        for path, family in (("/proc/net/tcp", socket.AF_INET), ("/proc/net/tcp6", socket.AF_INET6)):
+        for path, family in _TABLES:
             for address, port, inode in _listening(path, family):
                 if port not in own_ports and port not in hidden_ports:
                     found.setdefault(port, (address, inode))
@@ -51,6 +53,16 @@ class ListeningPorts:
             if self._apart or inode in self._owners
         ]
         return operations.PortList(ports=own + others[:room])
+
+    def mark(self) -> int:
+        """Another number when other sockets listen; most of the time one look is all that is needed."""
+        found = [
+            (port, inode)
+            for path, family in _TABLES
+            for _, port, inode in _listening(path, family)
+            if port not in own_ports and port not in hidden_ports
+        ]
+        return hash(tuple(sorted(found))) & MAX_NUMBER
 
     def _find_owners(self, inodes: set[int]) -> None:
         self._owners = {inode: name for inode, name in self._owners.items() if inode in inodes}

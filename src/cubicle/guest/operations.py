@@ -163,6 +163,8 @@ class Exit(Message):
     bytes: int = field(count, default=0)
     made_room: int = field(count, default=0)
     """How many background processes of earlier commands were ended, because no process could be started."""
+    listening: int | None = field(optional(count), default=None)
+    """As long as it is the same, no port was opened or closed. None: nobody has looked."""
 
     @property
     def status(self) -> int:  # as a shell says it

@@ -50,14 +50,18 @@ class OpenedPorts:
 
     def __init__(self) -> None:
         self._told: WeakKeyDictionary[Machine, tuple[OpenPort, ...]] = WeakKeyDictionary()
+        self._marks: WeakKeyDictionary[Machine, int | None] = WeakKeyDictionary()
 
-    async def since_last(self, machine: Machine) -> Sequence[OpenPort]:
+    async def since_last(self, machine: Machine, mark: int | None = None) -> Sequence[OpenPort]:
+        """`mark`: what the guest said with the end of a command. With the same as before, nothing was opened."""
+        if mark is not None and machine in self._told and self._marks.get(machine) == mark:
+            return ()
         try:
             now = shown(await machine.ports())
         except SandboxError:
             return ()
         told = {seen.port for seen in self._told.get(machine, ())}
-        self._told[machine] = tuple(now)
+        self._told[machine], self._marks[machine] = tuple(now), mark
         return [seen for seen in now if seen.port not in told]
 
     def now(self, machine: Machine) -> Sequence[OpenPort] | None:

@@ -24,12 +24,15 @@ class PortNotes:
         self._known = known or KnownPorts()
         self._opened = OpenedPorts()
 
-    async def opened(self, machine: Machine, chat: Chat, *, awaited: bool = False) -> Sequence[str]:
+    async def opened(
+        self, machine: Machine, chat: Chat, *, awaited: bool = False, mark: int | None = None
+    ) -> Sequence[str]:
         """The lines for ports that were opened since the last answer; if `awaited`, one may take a moment to open.
+        `mark`: what the end of the command said of ports; without it, or with a new one, the guest is asked for them.
 
         Before them, what is wrong with services.json, once after each start of the sandbox.
         """
-        seen = await self._opened.since_last(machine)
+        seen = await self._opened.since_last(machine, mark)
         for _ in range(_LOOKS if awaited else 0):
             if seen:
                 break

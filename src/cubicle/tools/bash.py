@@ -91,7 +91,7 @@ class BashTool:
                     options = {"cwd": cwd, "timeout": timeout}
                     async with command_of(machine, call, command, self._resume_seconds, **options) as process:
                         exit = await _follow(process, output, call)
-                opened = await self._opened(machine, call, command)
+                opened = await self._opened(machine, call, command, exit)
         except MachineError as error:
             return fail(_refused(error, cwd or HOME))
         verdict = self._judge(command, exit, timeout, printed=output.characters > 0)
@@ -102,11 +102,11 @@ class BashTool:
         beside = (verdict.note, *notes) if verdict.note else tuple(notes)
         return Answer(blocks, error=verdict.error, exit=exit, notes=beside)
 
-    async def _opened(self, machine: Machine, call: Call, command: str) -> Sequence[str]:
+    async def _opened(self, machine: Machine, call: Call, command: str, exit: Exit) -> Sequence[str]:
         if self._ports is None:
             return ()
         awaited = _STARTS_SERVER.search(command[-_TAIL:]) is not None
-        return await self._ports.opened(machine, call.caller.chat, awaited=awaited)
+        return await self._ports.opened(machine, call.caller.chat, awaited=awaited, mark=exit.listening)
 
     def _judge(self, command: str, exit: Exit, timeout: float, *, printed: bool) -> ExitVerdict:
         if exit.timed_out:
