@@ -19,7 +19,9 @@ def parse(text: bytes | str, *, max_size: int, max_values: int) -> Any:
     try:
         structure = JsonStructure(max_values)
         structure.feed(text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass"))
-        return json.loads(text, parse_constant=_refuse)
+        if isinstance(text, bytes):
+            text = text.decode(json.detect_encoding(text), "surrogatepass")
+        return _DECODER.decode(text)
     except TooComplex as error:
         raise BadJson(str(error)) from None
     except (ValueError, RecursionError):
@@ -36,3 +38,7 @@ def parse_object(text: bytes | str, *, max_size: int, max_values: int) -> dict[s
 
 def _refuse(name: str) -> NoReturn:
     raise ValueError(f"{name} is no number")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse)
+"""Made once: that takes as long as to read a message of the guest."""
