@@ -11,10 +11,10 @@ import logging
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager
 
-from starlette.requests import Request
-from starlette.types import Receive, Scope, Send
+from starlette.requests import ClientDisconnect, Request
+from starlette.types import Message, Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from cubicle.core import close_codes, hop
@@ -24,6 +24,7 @@ from cubicle.core.problem import Problem
 from cubicle.fairness.byte_budget import ByteBudget
 from cubicle.http_api.errors import response
 from cubicle.http_api.port_hosts import answer, target_of
+from cubicle.http_api.request_bodies import pass_on
 from cubicle.http_api.routes import ELSEWHERE
 from cubicle.http_api.uvicorn_http import connection_of, cut_off, when_gone
 from cubicle.http_api.uvicorn_ws import ClientLeft, ClientSocket
@@ -309,6 +310,8 @@ class _Exchange:
         self._chat, self._holder = chat, holder
         self._started = self._ended = self._gone = False
         self._has_body = False
+        self._sending: asyncio.Task[None] | None = None
+        """What sends the body."""
 
     def give_up(self) -> bool:
         """The member hung up. Whether the client had a part of the answer, which is cut off there, or is gone."""
@@ -331,15 +334,15 @@ class _Exchange:
         await self._connection.send_head(self._scope["method"], target_of(self._scope), lines)
         with when_gone(self._scope, leave):
             if self._has_body:
-                await self._with_body()
+                await self._with_body(int(dict(lines).get(b"content-length", b"0")))
             else:
                 await self._respond()
 
-    async def _with_body(self) -> None:
+    async def _with_body(self, length: int) -> None:
         """The answer may come before all of the body was read."""
         failed: SandboxError | None = None
         async with asyncio.TaskGroup() as group:
-            sending = group.create_task(self._send_body())
+            sending = self._sending = group.create_task(self._send_body(length))
             try:
                 await self._respond()
             except SandboxError as error:
@@ -349,22 +352,23 @@ class _Exchange:
         if failed is not None:
             raise failed
 
-    async def _send_body(self) -> None:
-        """Send the body as it comes; then notice that the client leaves, which ends the member's work on it."""
-        more = True
-        with suppress(SandboxError):  # the member does not want all of it: its answer says why
-            while True:
-                message = await self._receive()
-                if message["type"] == "http.disconnect":
-                    if not self._ended:
-                        self._gone = True
-                        self._connection.close()
-                    return
-                if more and message.get("body"):
-                    await self._connection.send_body(message["body"])
-                if more and not message.get("more_body"):
-                    more = False
-                    await self._connection.end_body()
+    async def _send_body(self, length: int) -> None:
+        """What the client who leaves has begun is ended at the member, too."""
+        try:
+            await pass_on(self._scope, self._receive, length, self._connection, self._forwarder.threads)
+        except ClientDisconnect:
+            if not self._ended:
+                self._gone = True
+                self._connection.close()
+        except SandboxError:
+            pass  # the member does not want all of it: its answer says why
+
+    async def _answer(self, message: Message) -> None:
+        """Behind a whole answer the server goes on to read from the client: nothing else may read any more."""
+        if self._sending is not None and message["type"] == "http.response.body" and not message.get("more_body"):
+            self._sending.cancel()
+            await asyncio.wait([self._sending])
+        await self._send(message)
 
     async def _respond(self) -> None:
         answered = await self._connection.head()
@@ -385,15 +389,15 @@ class _Exchange:
             if client is not None and splice is not None:
                 self._ended = True
                 try:
-                    await client.send_file(self._send, head, splice)
+                    await client.send_file(self._answer, head, splice)
                 finally:
                     splice.close()
                 return
-        await self._send(head)
+        await self._answer(head)
         async for chunk in self._connection.body():
-            await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
+            await self._answer({"type": "http.response.body", "body": chunk, "more_body": True})
         self._ended = True  # from now on the server calls the client gone
-        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+        await self._answer({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 async def refuse(scope: Scope, receive: Receive, send: Send, problem: Problem) -> None:

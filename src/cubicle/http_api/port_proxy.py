@@ -40,7 +40,7 @@ from cubicle.http_api.port_headers import (
     without_key,
 )
 from cubicle.http_api.port_hosts import NAME, PATH_AND_QUERY
-from cubicle.http_api.request_bodies import splice_body
+from cubicle.http_api.request_bodies import pass_on
 from cubicle.http_api.uvicorn_http import connection_of, cut_off, when_gone
 from cubicle.http_api.uvicorn_ws import ClientLeft, ClientSocket
 from cubicle.http_api.websocket_proxy import ProxyEnding, ProxyLimits, WebSocketProxy
@@ -68,8 +68,6 @@ _RESTART = ProxyEnding(close_codes.RESTART, "The service ends.")
 _BAD_TARGET = Problem(400, "The address holds characters that no address has.")
 _BROKE_OFF = Problem(502, "The program hung up.")
 _REPEATABLE = frozenset({"GET", "HEAD", "OPTIONS"})
-_FAST = 64 * 1024
-"""A part of a body that is as long as this comes from somebody who sends fast."""
 
 
 def _slots() -> FairSlots:
@@ -309,22 +307,9 @@ class _Exchange:
             raise failed
 
     async def _send_body(self, connection: ProgramConnection, length: int, threads: FileThreads) -> None:
-        """Send the body as it comes; then notice that the visitor leaves, which ends the program's work on it."""
-        more = True
-        client = connection_of(Request(self._scope)) if connection.takes_splice else None
+        """What the visitor who leaves has begun is ended in the program, too."""
         try:
-            while True:
-                message = await self._receive()
-                if message["type"] == "http.disconnect":
-                    raise ClientDisconnect
-                if more and (body := message.get("body")):
-                    await connection.send_body(body)
-                    length -= len(body)
-                    if client is not None and len(body) >= _FAST and length >= WORTH:
-                        length = await splice_body(client, length, connection, threads)
-                if more and not message.get("more_body"):
-                    more = False
-                    await connection.end_body()
+            await pass_on(self._scope, self._receive, length, connection, threads)
         except ClientDisconnect:
             if not self._ended:
                 self._gone = True

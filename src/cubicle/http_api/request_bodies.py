@@ -6,9 +6,10 @@ import asyncio
 import os
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
 from contextlib import suppress
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
+from starlette.types import Receive, Scope
 
 from cubicle.http_api.uvicorn_http import HttpConnection, connection_of
 from cubicle.machine.errors import SandboxError
@@ -22,6 +23,8 @@ _WORTH = 1024**2
 """Smaller bodies come the ordinary way."""
 _PATIENCE = 0.2
 """Seconds in which enough for a move has to come: who sends slowly has each part passed on at once by the loop."""
+_FAST = 64 * 1024
+"""A part of a body that is as long as this comes from somebody who sends fast."""
 _T = TypeVar("_T")
 
 
@@ -47,7 +50,30 @@ class LargeBody:
             return await pour.into(begins, first)
 
 
-async def splice_body(connection: HttpConnection, rest: int, program: ProgramConnection, threads: FileThreads) -> int:
+async def pass_on(
+    scope: Scope, receive: Receive, length: int, program: ProgramConnection, threads: FileThreads
+) -> NoReturn:
+    """Send the body as it comes; then notice that the client leaves.
+
+    Raises ClientDisconnect when it does, and SandboxError when the program does not want all of it.
+    """
+    more = True
+    client = connection_of(Request(scope)) if program.takes_splice else None
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        if more and (body := message.get("body")):
+            await program.send_body(body)
+            length -= len(body)
+            if client is not None and len(body) >= _FAST and length >= _WORTH:
+                length = await _splice(client, length, program, threads)
+        if more and not message.get("more_body"):
+            more = False
+            await program.end_body()
+
+
+async def _splice(connection: HttpConnection, rest: int, program: ProgramConnection, threads: FileThreads) -> int:
     """Have the kernel move the rest of a body to a program, as long as it comes fast.
 
     How much is still to come, or 0 when it is not to be tried again. Raises ClientDisconnect.
