@@ -21,7 +21,7 @@ from websockets.asyncio.client import connect
 from cubicle.drivers.memory import MemoryDriver
 from cubicle.sandbox.chat_index import ChatIndex
 from cubicle.sandbox.fleet import Fleet
-from tests.support import limits, loop, remains, skips
+from tests.support import fork_server, limits, loop, remains, skips
 
 # A busy machine is no failure. In a hurry (`make test-fast`) fewer examples and smaller crowds have to do.
 IN_A_HURRY = bool(os.environ.get("CUBICLE_FAST"))
@@ -148,6 +148,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int | pytest.ExitC
 
     One that was interrupted ends its processes itself: its workers had no time to.
     """
+    fork_server.close()
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput["left_open"] = loop.LEFT_OPEN
     base = os.environ.get("CUBICLE_TEST_RUN")
