@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
-import random
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -23,6 +20,7 @@ from cubicle.drivers.factory import make_driver
 from cubicle.settings import Settings
 from tests.support.emptying import empty
 from tests.support.fork_server import Forked, the_server
+from tests.support.free_ports import free_port as free_port
 
 ACCEPT = "application/json, text/event-stream"
 RunningProcess = Forked | subprocess.Popen[bytes]
@@ -126,14 +124,3 @@ class ServiceProcess:
         lines = [line[6:] for line in response.text.splitlines() if line.startswith("data: ")]
         result = json.loads(lines[-1] if lines else response.text)["result"]
         return result["isError"], result["content"][0]["text"]
-
-
-def free_port() -> int:
-    """A port for a service that is to start: none of those that connections take by themselves, so it stays free.
-
-    Linux takes those from 32768 on, gVisor from 16000 on.
-    """
-    while True:
-        port = random.randrange(10_000, 16_000)
-        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            return port
