@@ -29,6 +29,7 @@ exec sleep 250
 """
 # The first part is told where to write which file has which marks; the last one fails.
 MARKING = """#!/bin/sh
+touch "$(dirname "$0")/begun"
 echo "part: $*"
 [ -z "$CUBICLE_MARKED_FILES" ] || printf '%s\\n' 'docker tests/two.py' 'oci tests/one.py' 'serial tests/two.py' >"$CUBICLE_MARKED_FILES"
 [ "$2" != "serial and not kubernetes" ]
@@ -76,7 +77,8 @@ def test_an_image_that_cannot_be_built_ends_the_run_and_shows_why(tmp_path: Path
 
 def test_all_parts_run_when_the_images_are_built_and_one_failure_fails_all(tmp_path: Path) -> None:
     stand_in(tmp_path, "pytest", MARKING)
-    stand_in(tmp_path, "cubicle", "#!/bin/sh\necho built $3\n")
+    late = f"until [ -e {tmp_path}/begun ]; do sleep 0.02; done"
+    stand_in(tmp_path, "cubicle", f"#!/bin/sh\n{late}\necho built $3\n")
     environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
     done = subprocess.run([SCRIPT], env=environment, capture_output=True, text=True, timeout=200, check=False)
     assert done.returncode == 1
@@ -84,6 +86,24 @@ def test_all_parts_run_when_the_images_are_built_and_one_failure_fails_all(tmp_p
     assert len(parts) == 3
     assert parts[1].endswith("not kubernetes and not serial tests/one.py tests/two.py"), "and does not collect the rest"
     assert parts[2] == "part: -m serial and not kubernetes tests/two.py"
+    assert all(f"built {variant}\n" in done.stdout for variant in ("slim", "standard", "full"))
+
+
+def test_where_no_image_is_missing_all_that_goes_side_by_side_is_one_part(tmp_path: Path) -> None:
+    stand_in(tmp_path, "pytest", MARKING)
+    stand_in(tmp_path, "cubicle", f"#!/bin/sh\ntouch {tmp_path}/of-$PPID-$3\necho built $3\n")
+    environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    # The gate ends when both builds have.
+    gate = f"""for last in full standard; do
+        until pid=$(ls {tmp_path} | sed -n "s/^of-\\([0-9]*\\)-$last/\\1/p"); [ "$pid" ] && [ ! -e /proc/$pid ]; do sleep 0.02; done
+    done"""
+    words = [str(SCRIPT), "sh", "-c", gate]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=200, check=False)
+    parts = [line for line in done.stdout.splitlines() if line.startswith("part: ")]
+    assert parts == [
+        "part: -n 4 --dist worksteal -m not kubernetes and not serial",
+        "part: -m serial and not kubernetes tests/two.py",
+    ]
     assert all(f"built {variant}\n" in done.stdout for variant in ("slim", "standard", "full"))
 
 
