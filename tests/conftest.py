@@ -21,7 +21,7 @@ from websockets.asyncio.client import connect
 from cubicle.drivers.memory import MemoryDriver
 from cubicle.sandbox.chat_index import ChatIndex
 from cubicle.sandbox.fleet import Fleet
-from tests.support import limits, loop, remains, skips
+from tests.support import fork_server, limits, loop, marked_files, remains, skips
 
 # A busy machine is no failure. In a hurry (`make test-fast`) fewer examples and smaller crowds have to do.
 IN_A_HURRY = bool(os.environ.get("CUBICLE_FAST"))
@@ -85,9 +85,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """What takes long begins first; the long versions are left out unless they are asked for."""
     items.sort(key=_begins)
-    hidden = {item.path for item in items if item.get_closest_marker("serial") and not _says_serial(item.path)}
-    if hidden:
-        raise pytest.UsageError(f"scripts/run-tests finds serial tests by the words mark.serial; not in {hidden}")
+    marked_files.note(items)
     if os.environ.get("CUBICLE_LONG"):
         return
     long_ones = [item for item in items if item.get_closest_marker("long")]
@@ -103,11 +101,6 @@ def _begins(item: pytest.Item) -> float:
     """A worker that begins a test of minutes at the end of the run leaves the others idle."""
     seconds = limits.around(item)
     return -seconds if seconds >= TAKES_LONG else 0.0
-
-
-@functools.cache
-def _says_serial(path: Path) -> bool:
-    return "mark.serial" in path.read_text()
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -148,6 +141,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int | pytest.ExitC
 
     One that was interrupted ends its processes itself: its workers had no time to.
     """
+    fork_server.close()
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput["left_open"] = loop.LEFT_OPEN
     base = os.environ.get("CUBICLE_TEST_RUN")

@@ -27,6 +27,13 @@ BUILD = """#!/bin/sh
 touch "$(dirname "$0")/build-$$"
 exec sleep 250
 """
+# The first part is told where to write which file has which marks; the last one fails.
+MARKING = """#!/bin/sh
+touch "$(dirname "$0")/begun"
+echo "part: $*"
+[ -z "$CUBICLE_MARKED_FILES" ] || printf '%s\\n' 'docker tests/two.py' 'oci tests/one.py' 'serial tests/two.py' >"$CUBICLE_MARKED_FILES"
+[ "$2" != "serial and not kubernetes" ]
+"""
 
 
 @pytest.mark.parametrize(
@@ -69,13 +76,34 @@ def test_an_image_that_cannot_be_built_ends_the_run_and_shows_why(tmp_path: Path
 
 
 def test_all_parts_run_when_the_images_are_built_and_one_failure_fails_all(tmp_path: Path) -> None:
-    stand_in(tmp_path, "pytest", '#!/bin/sh\necho "part: $*"\n[ "$2" != "serial and not kubernetes" ]\n')
-    stand_in(tmp_path, "cubicle", "#!/bin/sh\necho built $3\n")
+    stand_in(tmp_path, "pytest", MARKING)
+    late = f"until [ -e {tmp_path}/begun ]; do sleep 0.02; done"
+    stand_in(tmp_path, "cubicle", f"#!/bin/sh\n{late}\necho built $3\n")
     environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
     done = subprocess.run([SCRIPT], env=environment, capture_output=True, text=True, timeout=200, check=False)
     assert done.returncode == 1
-    assert done.stdout.count("part: ") == 3
-    assert "part: -m serial and not kubernetes tests/" in done.stdout, "and does not collect the rest"
+    parts = [line for line in done.stdout.splitlines() if line.startswith("part: ")]
+    assert len(parts) == 3
+    assert parts[1].endswith("not kubernetes and not serial tests/one.py tests/two.py"), "and does not collect the rest"
+    assert parts[2] == "part: -m serial and not kubernetes tests/two.py"
+    assert all(f"built {variant}\n" in done.stdout for variant in ("slim", "standard", "full"))
+
+
+def test_where_no_image_is_missing_all_that_goes_side_by_side_is_one_part(tmp_path: Path) -> None:
+    stand_in(tmp_path, "pytest", MARKING)
+    stand_in(tmp_path, "cubicle", f"#!/bin/sh\ntouch {tmp_path}/of-$PPID-$3\necho built $3\n")
+    environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    # The gate ends when both builds have.
+    gate = f"""for last in full standard; do
+        until pid=$(ls {tmp_path} | sed -n "s/^of-\\([0-9]*\\)-$last/\\1/p"); [ "$pid" ] && [ ! -e /proc/$pid ]; do sleep 0.02; done
+    done"""
+    words = [str(SCRIPT), "sh", "-c", gate]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=200, check=False)
+    parts = [line for line in done.stdout.splitlines() if line.startswith("part: ")]
+    assert parts == [
+        "part: -n 4 --dist worksteal -m not kubernetes and not serial",
+        "part: -m serial and not kubernetes tests/two.py",
+    ]
     assert all(f"built {variant}\n" in done.stdout for variant in ("slim", "standard", "full"))
 
 
@@ -155,6 +183,6 @@ def test_the_tests_of_a_cluster_need_no_images_and_one_failure_fails_both_parts(
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200, check=False)
     assert done.returncode == 1
     assert [line for line in done.stdout.splitlines() if line.startswith("part: ")] == [
-        "part: -n 3 --dist worksteal -m kubernetes and not serial",
-        "part: -m kubernetes and serial",
+        "part: -n 3 --dist worksteal -m kubernetes and not serial tests/drivers tests/members tests/worker",
+        "part: -m kubernetes and serial tests/drivers tests/members tests/worker",
     ]

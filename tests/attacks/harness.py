@@ -228,9 +228,9 @@ async def ground(
         )
     workers: list[Worker] = []
     try:
-        await _up(process, port, folder)
         control = await Worker.start("control")
         workers.append(control)
+        await _up(process, port, folder)
         there = (await control.order("port"))["port"]
         victim = await Worker.start("victim", port=port, control=there, key=VICTIM_KEY, pid=process.pid)
         workers.append(victim)

@@ -11,7 +11,7 @@ from tests.attacks.attacker import Attacker, Preview, once
 from tests.attacks.client import frame, request, upgrade
 from tests.attacks.table import attack
 from tests.attacks.with_link import ENDS, sockets
-from tests.support.process import free_port
+from tests.support.free_ports import free_port
 
 PROGRAM = r"""
 import base64, hashlib, socket, sys, threading

@@ -26,7 +26,7 @@ from tests.attacks import (  # noqa: F401
 )
 from tests.attacks.attacker import Attacker
 from tests.attacks.client import Connection, bash, request
-from tests.attacks.monitored import all_waited, waited_since
+from tests.attacks.processor_waits import all_waited, waited_since
 
 PAUSE = 0.005
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-import subprocess
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -15,7 +14,7 @@ import httpx
 import pytest
 
 from cubicle.settings import Settings
-from tests.support.process import ACCEPT, ServiceProcess
+from tests.support.process import ACCEPT, RunningProcess, ServiceProcess
 
 pytestmark = pytest.mark.real
 CHATS = [f"chat-{number}" for number in range(5)]
@@ -158,7 +157,7 @@ def check_told(kind: str, answer: httpx.Response) -> None:
         assert "it goes on in the sandbox" in words(result(answer)).replace("\n", " ")
 
 
-async def terminated(service: ServiceProcess) -> subprocess.Popen[bytes]:
+async def terminated(service: ServiceProcess) -> RunningProcess:
     """Told to end, and draining."""
     process = service._process
     assert process is not None
@@ -171,7 +170,7 @@ async def terminated(service: ServiceProcess) -> subprocess.Popen[bytes]:
     return process
 
 
-async def ended(service: ServiceProcess, process: subprocess.Popen[bytes]) -> None:
+async def ended(service: ServiceProcess, process: RunningProcess) -> None:
     assert await asyncio.to_thread(process.wait, 60) == 0
     service._process = None
 

@@ -11,12 +11,14 @@ import resource
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx
 import pytest
 
+from tests.support.fork_server import the_server
 from tests.support.process import ServiceProcess
 
 pytestmark = pytest.mark.real
@@ -49,18 +51,10 @@ def environment(folder: Path) -> dict[str, str]:
 
 def said(folder: Path, *arguments: str, **changes: str) -> tuple[int, str]:
     """(exit code, output) of one command."""
-    done = subprocess.run(
-        [*PROGRAM, *arguments],
-        cwd=folder,
-        env=environment(folder) | changes,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=200,
-        check=False,
-    )
-    return done.returncode, done.stdout
+    with tempfile.TemporaryFile() as output:
+        code = the_server().start(arguments, environment(folder) | changes, folder, output.fileno()).wait(200)
+        output.seek(0)
+        return code, output.read().decode()
 
 
 def folder_of(service: ServiceProcess) -> Path:

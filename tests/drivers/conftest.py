@@ -13,7 +13,7 @@ from cubicle.machine.errors import SandboxError
 from cubicle.machine.machine import Machine
 from cubicle.sandbox.driver import Driver
 from cubicle.sandbox.warm_pool import connect, new_name
-from tests.drivers.makers import MAKERS, Maker
+from tests.drivers.makers import ALIKE, MAKERS, Maker
 from tests.support.emptying import leave
 from tests.support.small_cluster import Running
 
@@ -70,7 +70,7 @@ class House:
             self._name = ""
 
 
-@pytest.fixture(scope="module", params=MAKERS)
+@pytest.fixture(scope="module", params=ALIKE)
 async def house(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
     make: Callable[[Path], Maker] = request.param
     driver = (await asyncio.to_thread(make, tmp_path_factory.mktemp("house")))()

@@ -97,5 +97,13 @@ MAKERS = [
     pytest.param(kubernetes, id="kubernetes", marks=pytest.mark.kubernetes),
 ]
 
+ALIKE = [
+    pytest.param(*maker.values, id=maker.id, marks=[*maker.marks, pytest.mark.long])
+    if maker.id == "docker-runsc"
+    else maker
+    for maker in MAKERS
+]
+"""Those on which what the guest does is tried: on gVisor in Docker it is what it is on both alone, and takes longest."""
+
 ISOLATING = [maker for maker in MAKERS if maker.id not in ("memory", "small-cluster")]
 """Those whose sandboxes are isolated."""

@@ -40,6 +40,7 @@ class Ground:
     links: PortLinks
     folder: Path
     keys: dict[str, str]
+    driver: str
     relayed: bool = False
     """Whether bytes to a port go through the guest."""
 
@@ -159,7 +160,7 @@ async def ground_of(folder: Path, driver: str, **options: str) -> AsyncIterator[
         domain = options.get("PREVIEW_DOMAIN", "")
         links = await asyncio.to_thread(links_of, data, keys, base, service.port, domain)
         relayed = driver == "docker" or options.get("OCI_RUNTIME") == "runsc"
-        yield Ground(service, links, folder, keys, relayed=relayed)
+        yield Ground(service, links, folder, keys, driver, relayed=relayed)
 
 
 DRIVERS = [

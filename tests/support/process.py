@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
-import random
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import IO, Any, Self
 
 import httpx
 
 from cubicle.drivers.factory import make_driver
 from cubicle.settings import Settings
 from tests.support.emptying import empty
+from tests.support.fork_server import Forked, the_server
+from tests.support.free_ports import free_port as free_port
 
 ACCEPT = "application/json, text/event-stream"
+RunningProcess = Forked | subprocess.Popen[bytes]
 
 
 class ServiceProcess:
@@ -32,10 +32,12 @@ class ServiceProcess:
     def __init__(self, data: Path, **environment: str) -> None:
         self._data = data
         self._environment = environment
+        self.forked = True
+        """Started by a process that has imported the product, for a quarter of what a new program takes."""
         self.prefix: list[str] = []
         """What the service is started by: `nsenter`, say."""
         self.port = free_port()
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: RunningProcess | None = None
         self.client = httpx.AsyncClient(
             base_url=f"http://127.0.0.1:{self.port}", timeout=90, trust_env=False, verify=False
         )
@@ -56,15 +58,10 @@ class ServiceProcess:
             "LOG_FORMAT": "json",
         }
         with (self._data.parent / "service.log").open("ab") as log:
-            self._process = subprocess.Popen(
-                [*self.prefix, sys.executable, "-c", "from cubicle.cli import main; main()", "serve"],
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log if errors is None else errors,
-                start_new_session=True,
-                cwd=self._data.parent,
-            )
+            if self.forked and errors is None and not self.prefix:
+                self._process = the_server().start(["serve"], environment, self._data.parent, log.fileno())
+            else:
+                self._process = self._program(environment, log, errors)
         while True:
             if self._process.poll() is not None:
                 raise AssertionError(f"the service ended: {self.log()[-3000:]}")
@@ -74,6 +71,17 @@ class ServiceProcess:
             except httpx.TransportError:
                 assert time.monotonic() - began < 150, "the service does not come up"
                 await asyncio.sleep(0.05)
+
+    def _program(self, environment: dict[str, str], log: IO[bytes], errors: int | None) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [*self.prefix, sys.executable, "-c", "from cubicle.cli import main; main()", "serve"],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log if errors is None else errors,
+            start_new_session=True,
+            cwd=self._data.parent,
+        )
 
     @asynccontextmanager
     async def running(self, after: Settings) -> AsyncIterator[Self]:
@@ -116,14 +124,3 @@ class ServiceProcess:
         lines = [line[6:] for line in response.text.splitlines() if line.startswith("data: ")]
         result = json.loads(lines[-1] if lines else response.text)["result"]
         return result["isError"], result["content"][0]["text"]
-
-
-def free_port() -> int:
-    """A port for a service that is to start: none of those that connections take by themselves, so it stays free.
-
-    Linux takes those from 32768 on, gVisor from 16000 on.
-    """
-    while True:
-        port = random.randrange(10_000, 16_000)
-        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            return port

@@ -22,7 +22,9 @@ AT_ONCE = 2
 @pytest.fixture
 async def service(tmp_path: Path) -> AsyncIterator[ServiceProcess]:
     after = settings.load(data_dir=tmp_path / "data", driver="memory")
-    async with ServiceProcess(tmp_path / "data", DRIVER="memory", POOL_SIZE="1").running(after) as running:
+    made = ServiceProcess(tmp_path / "data", DRIVER="memory", POOL_SIZE="1")
+    made.forked = False  # what a fork has from before is not its own
+    async with made.running(after) as running:
         yield running
 
 

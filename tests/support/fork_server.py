@@ -1,0 +1,142 @@
+"""A process that has imported the product, and forks it: services and commands.
+
+Imports are most of what either costs, up to two seconds of a processor, and tests start them by the hundred.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import importlib
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+_IMPORTED = ("cubicle.cli.serve", "cubicle.app", "cubicle.http_api.server", "cubicle.http_api.uvicorn_http")
+_REQUEST_BYTES = 1024**2
+_SECONDS = 120
+
+
+class Forked:
+    """A running command of ours; what a test uses of a `subprocess.Popen`."""
+
+    def __init__(self, server: ForkServer, pid: int) -> None:
+        self.pid = pid
+        self._server = server
+        self._handle = os.pidfd_open(pid)
+        self.returncode: int | None = None
+
+    def send_signal(self, number: int) -> None:
+        if self.returncode is None:
+            signal.pidfd_send_signal(self._handle, number)
+
+    def poll(self) -> int | None:
+        return self._ended(0)
+
+    def wait(self, seconds: float) -> int:
+        code = self._ended(seconds)
+        if code is None:
+            raise subprocess.TimeoutExpired("cubicle", seconds)
+        return code
+
+    def _ended(self, seconds: float) -> int | None:
+        if self.returncode is None and select.select([self._handle], [], [], seconds)[0]:
+            os.close(self._handle)
+            self.returncode = int(self._server.ask({"reap": self.pid}))
+        return self.returncode
+
+
+class ForkServer:
+    """The side of the tests."""
+
+    def __init__(self) -> None:
+        self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._channel.settimeout(_SECONDS)
+        self._turn = threading.Lock()
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.support.fork_server", str(theirs.fileno())],
+                env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+                cwd=Path(__file__).parents[2],
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+            )
+
+    def start(self, words: Sequence[str], environment: dict[str, str], folder: Path, output: int) -> Forked:
+        """`cubicle` with these words and this environment, in this folder, with both its outputs there."""
+        request = {"words": list(words), "environment": environment, "folder": str(folder)}
+        return Forked(self, int(self.ask(request, output)))
+
+    def ask(self, request: dict[str, Any], *descriptors: int) -> bytes:
+        with self._turn:
+            socket.send_fds(self._channel, [json.dumps(request).encode()], descriptors)
+            return self._channel.recv(100)
+
+    def close(self) -> None:
+        self._channel.close()
+        self._process.wait(_SECONDS)
+
+
+@functools.cache
+def the_server() -> ForkServer:
+    """One for each process of a test run."""
+    return ForkServer()
+
+
+def close() -> None:
+    if the_server.cache_info().currsize:
+        the_server().close()
+        the_server.cache_clear()
+
+
+def _fork_on_request(channel: socket.socket) -> bool:
+    """Until the tests hang up. True is answered in a fork, which is to run the command."""
+    while True:
+        content, descriptors, _, _ = socket.recv_fds(channel, _REQUEST_BYTES, 1)
+        if not content:
+            return False
+        request = json.loads(content)
+        if "reap" in request:
+            channel.send(b"%d" % os.waitstatus_to_exitcode(os.waitpid(request["reap"], 0)[1]))
+            continue
+        pid = os.fork()
+        if pid == 0:
+            channel.close()
+            _become(request, descriptors[0])
+            return True
+        os.close(descriptors[0])
+        channel.send(b"%d" % pid)
+
+
+def _become(request: dict[str, Any], output: int) -> None:
+    os.setsid()
+    for number in (1, 2):
+        os.dup2(output, number)
+    os.close(output)
+    os.chdir(request["folder"])
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    sys.argv = ["cubicle", *request["words"]]
+
+
+def _main() -> None:
+    gc.disable()  # as `cubicle serve` does
+    for name in _IMPORTED:
+        importlib.import_module(name)
+    if _fork_on_request(socket.socket(fileno=int(sys.argv[1]))):
+        from cubicle.cli import main
+
+        main()
+
+
+if __name__ == "__main__":
+    _main()
