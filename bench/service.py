@@ -34,6 +34,9 @@ asyncio.run(remove())
 """
 """Sandboxes outlive their service. Its own code removes them, for it knows how it made them."""
 
+_START_SECONDS, _END_SECONDS = 120.0, 60.0
+"""On a busy machine; an idle one takes a second."""
+
 
 class NotServing(SystemExit):
     """The service does not start."""
@@ -63,21 +66,27 @@ def service(folder: Path, side: Side | None = None, **names: str) -> Iterator[tu
         served = True
         yield address, process.pid
     finally:
-        if process.poll() is None:
-            process.send_signal(signal.SIGINT)
-        process.wait(30)
+        _end(process)
         subprocess.run([side.python, "-c", _REMOVE], env=environment, check=served, timeout=300)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(_END_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait(_END_SECONDS)
 
 
 def _wait_for(address: str, process: subprocess.Popen[bytes]) -> None:
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    for _ in range(300):
+    end = time.monotonic() + _START_SECONDS
+    while time.monotonic() < end and process.poll() is None:
         try:
             direct.open(address + "/health", timeout=1).close()
             return
         except OSError:
-            if process.poll() is not None:
-                break
             time.sleep(0.1)
     raise NotServing("the service does not start")
 
