@@ -25,8 +25,7 @@ from bench.side import ROOT, Side
 Samples = dict[str, list[float]]
 _NODE = re.compile(rb"v\d+\.\d+")
 _FILL_SECONDS = 120.0
-_NEIGHBOUR_SECONDS = 1.5
-"""What its process takes to be there."""
+_NEIGHBOUR_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
@@ -173,7 +172,9 @@ async def neighbour(address: str) -> AsyncIterator[list[float]]:
     """A chat that calls meanwhile, from a process of its own; the list has its milliseconds when the block ends."""
     command = (sys.executable, "-m", "bench.neighbour", address)
     process = await asyncio.create_subprocess_exec(*command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT)
-    await asyncio.sleep(_NEIGHBOUR_SECONDS)
+    assert process.stdout is not None
+    ready = await asyncio.wait_for(process.stdout.readline(), _NEIGHBOUR_SECONDS)
+    assert ready == b"ready\n", "the neighbour could not call"
     samples: list[float] = []
     yield samples
     output, _ = await process.communicate(b"")
