@@ -28,8 +28,8 @@ def _slower(receive):
     import time
 
     def data_received(self, data):
-        end = time.perf_counter() + {seconds}
-        while time.perf_counter() < end:
+        end = time.thread_time() + {seconds}
+        while time.thread_time() < end:
             pass
         receive(self, data)
 
@@ -88,8 +88,8 @@ def test_a_fifth_more_is_a_loss_and_the_same_code_is_none(copy: Path, said: Cons
     for _ in range(5 if LONG else 1):
         assert gate.gate("HEAD", terms, turns, said, copy), text_of(said)
     path = copy / "src" / "cubicle" / "http_api" / "uvicorn_http.py"
-    # A fifth of the quickest call: no figure is more than a fifth worse.
-    path.write_text(path.read_text() + SLOWER.format(seconds=plain["view"] / 1000 / 5))
+    # Processor time, and a fifth of that of a call: however busy the machine is, no call costs more than a fifth more.
+    path.write_text(path.read_text() + SLOWER.format(seconds=plain["cpu"] / 1000 / 5))
     for _ in range(5 if LONG else 1):
         assert not gate.gate("HEAD", terms, turns, said, copy), text_of(said)
     assert "twice." in text_of(said)
