@@ -47,8 +47,8 @@ agents: setup ## install the coding agents of sub_agent (AGENTS="claude codex op
 image: setup ## build the sandbox image ($SANDBOX_IMAGE, standard unless said) if it is missing
 	@scripts/image
 
-bench: setup-dev image ## measure; docs/measurements.md has the results of one machine
-	@scripts/run-bench
+bench: setup-dev image ## one table of floor, others and ours; BENCH="--json FILE --runs 10": docs/benchmarks.md
+	@scripts/run-bench $(BENCH)
 
 wheel: setup-dev ## build the installable package into dist/
 	@.state/uv/bin/uv build --wheel --build-constraints requirements-setup.txt

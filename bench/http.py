@@ -27,6 +27,10 @@ HEADERS = {"Accept": "application/json, text/event-stream", "Content-Type": "app
 CHATS, SECONDS, SLEEPERS = 32, 6.0, 24
 
 
+class CallFailed(Exception):
+    """A call failed; the message has the end of its answer."""
+
+
 class Client:
     """Calls tools; a call that fails ends the benchmark."""
 
@@ -37,13 +41,17 @@ class Client:
 
     async def call(self, chat: str, tool: str, **arguments: Any) -> float:
         """Milliseconds until the whole answer is there."""
+        return (await self.answer(chat, tool, **arguments))[0]
+
+    async def answer(self, chat: str, tool: str, **arguments: Any) -> tuple[float, bytes]:
+        """Milliseconds until the whole answer is there, and the answer."""
         began = time.perf_counter()
         async with self.http.post("/mcp", data=self._body(tool, arguments), headers=HEADERS | {"X-Chat-Id": chat}) as r:
             answer = await r.read()
         took = (time.perf_counter() - began) * 1000
         if b'"isError":false' not in answer:
-            raise SystemExit(f"a call failed: {answer[-500:]!r}")
-        return took
+            raise CallFailed(f"a call failed: {answer[-500:]!r}")
+        return took, answer
 
     async def bash(self, chat: str, command: str = "true") -> float:
         return await self.call(chat, "bash_tool", command=command, description="bench")
