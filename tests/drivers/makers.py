@@ -97,5 +97,8 @@ MAKERS = [
     pytest.param(kubernetes, id="kubernetes", marks=pytest.mark.kubernetes),
 ]
 
-ISOLATING = [maker for maker in MAKERS if maker.id not in ("memory", "small-cluster")]
+ISOLATING = [
+    *(maker for maker in MAKERS if maker.id not in ("memory", "small-cluster")),
+    pytest.param(oci("crun"), id="oci-crun", marks=pytest.mark.oci),
+]
 """Those whose sandboxes are isolated."""
