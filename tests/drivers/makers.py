@@ -105,5 +105,8 @@ ALIKE = [
 ]
 """Those on which what the guest does is tried: on gVisor in Docker it is what it is on both alone, and takes longest."""
 
-ISOLATING = [maker for maker in MAKERS if maker.id not in ("memory", "small-cluster")]
+ISOLATING = [
+    *(maker for maker in MAKERS if maker.id not in ("memory", "small-cluster")),
+    pytest.param(oci("crun"), id="oci-crun", marks=pytest.mark.oci),
+]
 """Those whose sandboxes are isolated."""

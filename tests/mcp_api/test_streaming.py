@@ -315,3 +315,21 @@ async def test_many_chats_wait_side_by_side(service: Service) -> None:
     started = time.monotonic()
     await asyncio.gather(*(service.bash("sleep 5", chat=f"many{n}") for n in range(20)))
     assert time.monotonic() - started < 40  # two at a time it would be 50
+
+
+async def test_the_first_output_does_not_wait_for_the_distance_between_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "WINDOW", 60.0)
+    sent: asyncio.Queue[str] = asyncio.Queue()
+
+    async def send(text: str, _: float) -> None:
+        sent.put_nowait(text)
+
+    stream = progress.ProgressStream(send, send, flush=True)
+    async with stream.running():
+        stream.report("first")
+        async with asyncio.timeout(30):
+            assert await sent.get() == "first"
+        stream.report("second")
+        await asyncio.sleep(4 * progress.GATHER)
+        assert sent.empty()
+    assert sent.get_nowait() == "second"

@@ -11,7 +11,6 @@ comes with a lower one is refused, and connections of a lower one are cut.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import socket
 import struct
@@ -45,6 +44,8 @@ def signed_text(nonce: bytes, identity: bytes, epoch: int) -> bytes:
 
 def is_signed(text: bytes, signature: bytes, modulus: int) -> bool:
     """Whether the signature is that of the key over the text."""
+    import hashlib  # only a guest on TCP needs it: it loads all of OpenSSL
+
     size = (modulus.bit_length() + 7) // 8
     number = int.from_bytes(signature, "big")
     if len(signature) != size or number >= modulus:

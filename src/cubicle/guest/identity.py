@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from types import TracebackType
 
 
 class Identity:
@@ -50,9 +49,7 @@ class As:
             os.setegid(self.gid)
             os.seteuid(self.uid)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         if self.uid < 0:
             return
         if self.real:

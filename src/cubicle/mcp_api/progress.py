@@ -13,6 +13,8 @@ from anyio.abc import TaskGroup
 from cubicle.tools.output import Cap
 
 WINDOW = 0.1
+GATHER = 0.05
+"""How long output waits for more of it: most commands end within that time, and their answer says it all."""
 HEARTBEAT = 15.0
 _BATCH_CAP = 16_000
 
@@ -21,7 +23,7 @@ Send = Callable[[str, float], Awaitable[None]]
 
 
 class ProgressStream:
-    """Gathers output without ever waiting, and sends it at most every `WINDOW` seconds.
+    """Gathers output without ever waiting, and sends it after `GATHER` seconds, but at most every `WINDOW` seconds.
 
     A caller that reads slowly gets fewer and larger batches, capped in the middle; the command is not held up.
     A timer, not a task, waits for the first output: most commands end before it fires.
@@ -34,6 +36,7 @@ class ProgressStream:
         self._batch = Cap(_BATCH_CAP)
         self._start = time.monotonic()
         self._sent = False
+        self._last_sent = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: TaskGroup | None = None
         self._busy = False
@@ -43,7 +46,7 @@ class ProgressStream:
         if self._over:
             return  # a tool that outlives its caller goes on to report
         if text and not self._batch.characters and not self._busy:
-            self._set_timer(WINDOW)
+            self._set_timer(max(GATHER, self._last_sent + WINDOW - time.monotonic()))
         self._batch.feed(text)
 
     @asynccontextmanager
@@ -88,5 +91,5 @@ class ProgressStream:
     async def _send_batch(self) -> None:
         text = self._batch.text()
         self._batch = Cap(_BATCH_CAP)
-        self._sent = True
+        self._sent, self._last_sent = True, time.monotonic()
         await self._send(text, time.monotonic() - self._start)

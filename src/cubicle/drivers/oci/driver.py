@@ -24,6 +24,7 @@ from cubicle.drivers.common.instance import SharedLock, instance_of
 from cubicle.drivers.common.one_host import OneHost
 from cubicle.drivers.oci import cleaning, disk, ext4, freezer, guests, host, rescue, runtimes, space, transparent_proxy
 from cubicle.drivers.oci.assembly import AssembledSandbox, Assembly, ImageBases
+from cubicle.drivers.oci.cgroup_moves import CgroupMoves
 from cubicle.drivers.oci.disk import DiskMode
 from cubicle.drivers.oci.id_ranges import IdRanges, is_own
 from cubicle.drivers.oci.identity import KernelIdentities
@@ -86,6 +87,7 @@ class OciDriver(OneHost):
         self._agents = agents
         self._space = free_space or FreeSpace(root, 0)
         self._starts = asyncio.Semaphore(_MAX_CONCURRENT_STARTS)
+        self._moves = CgroupMoves()
         self._starting: set[str] = set()
         self._uploads: dict[str, UploadFolder] = {}
         self._watches: list[asyncio.Task[None]] = []
@@ -262,14 +264,15 @@ class OciDriver(OneHost):
             raise
 
     async def _bring_up(self, home: OciHome, owner: str | None) -> None:
-        ready = await complete(asyncio.to_thread(self._assembly.prepare, home, owner), AssembledSandbox.close)
-        try:
-            await in_thread(record.remove, home.pid_file)
-            listener = ready.listener.fileno() if ready.listener is not None else None
-            own = is_own(ready.first_id)
-            await self.runtime.run(home.name, ready.bundle, home.pid_file, listener, ready.output, keyring=own)
-        finally:
-            ready.close()
+        async with self._moves.quick():
+            ready = await complete(asyncio.to_thread(self._assembly.prepare, home, owner), AssembledSandbox.close)
+            try:
+                await in_thread(record.remove, home.pid_file)
+                listener = ready.listener.fileno() if ready.listener is not None else None
+                own = is_own(ready.first_id)
+                await self.runtime.run(home.name, ready.bundle, home.pid_file, listener, ready.output, keyring=own)
+            finally:
+                ready.close()
         run = await in_thread(self._assembly.settle, home, self.runtime.name, ready.first_id)
         if self.capabilities.transparent_proxy and (
             problem := await in_thread(transparent_proxy.capture, run.process.pid)

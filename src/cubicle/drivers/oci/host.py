@@ -155,7 +155,8 @@ async def choose(wanted: str, place: HostPath, memory: Path) -> Runtime:
 
 async def complaint_of(runtime: Runtime, place: HostPath, memory: Path | None) -> str:
     """Why a runtime does not work here, in its own words; empty if it does."""
-    key = f"{runtime.path} · {runtime.version} · {platform.release()} · {await asyncio.to_thread(_what_is_tried)}"
+    called = " ".join((*runtime.wrapper, runtime.path))
+    key = f"{called} · {runtime.version} · {platform.release()} · {await asyncio.to_thread(_what_is_tried)}"
     seen = await asyncio.to_thread(_remembered, memory)
     if key in seen:
         return ""

@@ -27,7 +27,8 @@ DELETE_SECONDS = 15.0
 _VERSION_SECONDS = 10.0
 _LOG_LIMIT = 64 * 1024
 _MANY_PROCESSORS = 4
-_PRLIMIT = "/usr/bin/prlimit"
+_PRLIMIT, _UNSHARE = "/usr/bin/prlimit", "/usr/bin/unshare"
+_UNIFIED = Path("/sys/fs/cgroup/unified")
 
 
 class RuntimeFailed(Exception):
@@ -41,6 +42,8 @@ class Runtime:
     path: str
     version: str
     stage: Path
+    wrapper: tuple[str, ...] = ()
+    """The program that runs it, where it cannot be run plainly."""
 
     @property
     def name(self) -> str:
@@ -92,7 +95,7 @@ class Runtime:
         if self.name == "runsc":
             argv += ["--network", "none", "--host-uds=create", "--overlay2=none", f"--platform={_gvisor_platform()}"]
         else:
-            argv = [*_limited(), *argv]
+            argv = [*_limited(), *self.wrapper, *argv]
         try:
             # To its end even when cancelled: a runtime that is killed half-way leaves processes and cgroups to nobody.
             status = await complete(_spawn([*argv, *args], seconds, listener, output))
@@ -109,6 +112,17 @@ def _limited() -> list[str]:
     """How a program is called that shall have the limits of a sandbox, and hand them on to it."""
     names = {kind: kind.removeprefix("RLIMIT_").lower() for kind in RLIMITS}
     return [_PRLIMIT, *(f"--{name}={at_most(kind, RLIMITS[kind])}" for kind, name in names.items()), "--"]
+
+
+def _beside_hybrid() -> tuple[str, ...]:
+    """How crun is called where the tree of cgroup version 2 has a controller beside the trees of version 1: it refuses
+    such a host, and takes it for one of version 1 in a mount namespace without that tree."""
+    try:
+        if not (_UNIFIED / "cgroup.controllers").read_text().strip():
+            return ()
+    except OSError:
+        return ()
+    return (_UNSHARE, "--mount", "/bin/sh", "-c", f'umount -l {_UNIFIED} && exec "$0" "$@"')
 
 
 def remove_logs(stage: Path) -> None:
@@ -183,7 +197,9 @@ def find(wanted: str, stage: Path) -> list[Runtime]:
     for name in (wanted,) if wanted else CANDIDATES:
         path = shutil.which(name, path=f"{os.defpath}:/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin")
         if path and (version := _version([path, "--version"])):
-            found.append(Runtime(path, version, stage))
+            # Only where it is asked for: else the next one, which needs no such help, is chosen.
+            wrapper = _beside_hybrid() if wanted and Path(path).name == "crun" else ()
+            found.append(Runtime(path, version, stage, wrapper))
     return found
 
 
