@@ -84,7 +84,14 @@ DECISIONS: list[Row] = [
             "mcp_api/subscriptions::the_end_of_the_service_ends_the_streams",
         ),
     ),
-    ("mcp", "Output goes out in batches of 100 ms", (S + "output_is_gathered_into_batches",)),
+    (
+        "mcp",
+        "Output goes out in batches of 100 ms",
+        (
+            S + "output_is_gathered_into_batches",
+            S + "the_first_output_does_not_wait_for_the_distance_between_batches",
+        ),
+    ),
     (
         "mcp",
         "With a token as progress, else as log messages",
