@@ -19,6 +19,9 @@ class OneHost:
     async def address(self, name: str) -> tuple[str, int] | None:
         return None
 
+    async def freeze(self, name: str) -> bool:
+        return False
+
     async def why_ended(self, name: str) -> str:
         return ""
 
