@@ -227,12 +227,13 @@ async def test_an_idle_sandbox_is_frozen_until_it_is_resumed(driver: Driver) -> 
     await say(machine, "echo kept > ~/kept")
     assert await driver.freeze(name) == driver.capabilities.freezes
     if driver.capabilities.freezes:
-        assert await states(driver) == {name: State.RUNNING}
+        assert [(seen.state, seen.frozen) for seen in await driver.list()] == [(State.RUNNING, True)]
         with pytest.raises(Gone):
             await machine.ping(0.3)
         assert await driver.freeze(name)
         assert await driver.resume(name)
     assert not await driver.resume(name)
+    assert not any(seen.frozen for seen in await driver.list())
     assert await say(machine, "cat ~/kept") == "kept\n"
     machine.close()
 

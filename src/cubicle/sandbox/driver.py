@@ -43,6 +43,8 @@ class SandboxSeen:
     image: str = ""
     current: bool = True
     """Of a blank one: a new one would be the same today, by its image, guest, limits and isolation."""
+    frozen: bool = False
+    """Of one that is up: it is halted, and whoever connects to it lets it run on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +190,9 @@ class Driver(Protocol):
         What it has in memory and on disk stays, and it is still up. False, and it runs on, where a program runs in it
         or where it cannot be halted within a fraction of a second. Raises nothing but SandboxError.
         """
+
+    async def give_memory_back(self, name: str) -> None:
+        """Give memory of one that is frozen back to the host, as far as that can be had again. Raises SandboxError."""
 
     async def list(self) -> Sequence[SandboxSeen]:
         """Every sandbox that there is, up or not, but for those in the trash."""

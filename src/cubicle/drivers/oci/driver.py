@@ -86,6 +86,7 @@ class OciDriver(OneHost):
         self._space = free_space or FreeSpace(root, 0)
         self._starts = asyncio.Semaphore(_MAX_CONCURRENT_STARTS)
         self._starting: set[str] = set()
+        self._freezer = freezer.FreezerThreads()
         self._uploads: dict[str, UploadFolder] = {}
         self._watches: list[asyncio.Task[None]] = []
         self._lock = SharedLock(self._records.root / "lock")
@@ -134,6 +135,7 @@ class OciDriver(OneHost):
                 await in_thread(space.give_back, self._records.root)
             self._lock.close()
         await in_thread(self._identities.maker.close)
+        self._freezer.close()
 
     async def start(self, name: str, owner: str | None) -> None:
         home = self._records.home(name)
@@ -181,11 +183,14 @@ class OciDriver(OneHost):
         return await in_thread(self._records.find, owner, hint)
 
     async def resume(self, name: str) -> bool:
-        return await in_thread(self._resume, self._records.home(name))
+        return await self._freezer.run(self._resume, self._records.home(name))
 
     async def freeze(self, name: str) -> bool:
         """All processes of a gVisor are one to the host: whether a program runs in it cannot be seen from here."""
-        return self.capabilities.freezes and await in_thread(self._freeze, self._records.home(name))
+        return self.capabilities.freezes and await self._freezer.run(self._freeze, self._records.home(name))
+
+    async def give_memory_back(self, name: str) -> None:
+        await in_thread(freezer.give_memory_back, self._cgroup(self._records.home(name)))
 
     async def list(self) -> Sequence[SandboxSeen]:
         return await in_thread(self._see_all)
@@ -227,7 +232,7 @@ class OciDriver(OneHost):
     async def connect(self, name: str) -> socket.socket:
         home = self._records.home(name)
         if self.capabilities.freezes:
-            await in_thread(freezer.thaw, self._cgroup(home))
+            await self._freezer.run(freezer.thaw, self._cgroup(home))
         with unix_sockets.not_running():
             return await unix_sockets.connect(self._assembly.socket(home), _CONNECT_SECONDS)
 

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
+from cubicle.drivers.common.completion import complete
 from cubicle.drivers.oci.host import CGROUPS
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 _FREEZE_SECONDS = 0.1
 """A process that is held up in the kernel cannot be halted: then the others run on, too."""
@@ -37,6 +46,24 @@ _SWITCHES = (
 )
 
 
+class FreezerThreads:
+    """Of their own: whoever thaws a sandbox must not wait for threads that are busy with disks."""
+
+    def __init__(self) -> None:
+        self._threads = ThreadPoolExecutor(2, "freezer")
+
+    async def run(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Nobody goes on before it has ended."""
+        return await complete(self._run(partial(function, *args, **kwargs)))
+
+    async def _run(self, function: Callable[[], R]) -> R:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, function)
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False)
+        self._threads = ThreadPoolExecutor(2, "freezer")  # it may be opened again
+
+
 def thaw(cgroup: str) -> bool:
     """Let the processes of a cgroup run on; whether they were frozen."""
     frozen = False
@@ -47,6 +74,15 @@ def thaw(cgroup: str) -> bool:
                 path.write_text(switch.running)
                 frozen = True
     return frozen
+
+
+def is_frozen(cgroup: str) -> bool:
+    """Whether it is frozen, or about to be."""
+    for switch in _SWITCHES:
+        with contextlib.suppress(OSError):
+            if (switch.folder(cgroup) / switch.file).read_text().strip() != switch.running:
+                return True
+    return False
 
 
 def freeze(cgroup: str, guest: int) -> bool:
@@ -82,3 +118,17 @@ def _processes(switch: _Switch, cgroup: str) -> set[int]:
         return set(map(int, (switch.folder(cgroup) / "cgroup.procs").read_text().split()))
     except (OSError, ValueError):
         return set()
+
+
+def give_memory_back(cgroup: str) -> None:
+    """Have the kernel take back what it can of a cgroup's memory: caches, and the rest where there is swap.
+
+    That it could not take all of it is no error.
+    """
+    name = cgroup.lstrip("/")
+    with contextlib.suppress(OSError):
+        one = CGROUPS / name
+        if (one / "memory.reclaim").exists():
+            (one / "memory.reclaim").write_text((one / "memory.current").read_text())
+    with contextlib.suppress(OSError):
+        (CGROUPS / "memory" / name / "memory.force_empty").write_text("1")

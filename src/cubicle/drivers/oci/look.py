@@ -7,6 +7,7 @@ from collections.abc import Set
 from dataclasses import dataclass
 
 from cubicle.drivers.common.disk_usage import used_bytes
+from cubicle.drivers.oci import freezer
 from cubicle.drivers.oci.assembly import Assembly
 from cubicle.drivers.oci.records import OciHome, OciRecords
 from cubicle.record import BadRecord
@@ -51,7 +52,8 @@ class DiskScan:
         current = True
         if owner is None and state is State.RUNNING and run:
             current = self.assembly.is_like_new(home, meta, run, self.runtime)
-        return SandboxSeen(home.name, owner, state, reason, meta.image, current)
+        frozen = state is State.RUNNING and freezer.is_frozen(f"{self.assembly.place.cgroup}/{home.name}")
+        return SandboxSeen(home.name, owner, state, reason, meta.image, current, frozen)
 
     def _damaged(self, home: OciHome, owner: str, error: Exception) -> SandboxSeen:
         """The next start of the sandbox repairs what can be repaired."""
