@@ -194,6 +194,13 @@ class Settings(OAuthSettings, OperationSettings, DockerSettings, KubernetesSetti
     command_timeout: float = Field(
         120, ge=1, le=86400, description="Seconds a command may run when the call does not say."
     )
+    freeze_seconds: float = Field(
+        60,
+        ge=0,
+        le=86400,
+        description="Seconds without use after which a sandbox in which no program runs is frozen (docs/idle.md); the "
+        "next use lets it run on. 0: never.",
+    )
     container_max_age_hours: float = Field(
         24, gt=0, description="Hours of idleness after which a sandbox is stopped; fractions are allowed."
     )

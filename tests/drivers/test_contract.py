@@ -9,9 +9,11 @@ import signal
 
 import pytest
 
+from cubicle.machine.connection import GuestLink
 from cubicle.machine.errors import Gone, NotRunning, StartFailed
 from cubicle.machine.machine import Machine
 from cubicle.sandbox.driver import Driver, State
+from cubicle.sandbox.trash import TrashNote
 from cubicle.sandbox.warm_pool import connect, new_name
 from tests.drivers.makers import Maker
 from tests.drivers.sight import gone_from_host, guest_on_host, guest_sign, in_gvisor, seen_on_host
@@ -214,6 +216,64 @@ async def test_a_stopped_guest_runs_on_when_it_is_resumed(driver: Driver) -> Non
         while not await driver.resume(name):  # the signal takes a moment
             await asyncio.sleep(0.02)
     await machine.ping()
+    machine.close()
+
+
+async def test_an_idle_sandbox_is_frozen_until_it_is_resumed(driver: Driver) -> None:
+    name = new_name()
+    assert not await driver.freeze(name)
+    await driver.start(name, OWNER)
+    machine = await connect(driver, name)
+    await say(machine, "echo kept > ~/kept")
+    assert await driver.freeze(name) == driver.capabilities.freezes
+    if driver.capabilities.freezes:
+        assert [(seen.state, seen.frozen) for seen in await driver.list()] == [(State.RUNNING, True)]
+        with pytest.raises(Gone):
+            await machine.ping(0.3)
+        assert await driver.freeze(name)
+        assert await driver.resume(name)
+    assert not await driver.resume(name)
+    assert not any(seen.frozen for seen in await driver.list())
+    assert await say(machine, "cat ~/kept") == "kept\n"
+    machine.close()
+
+
+async def test_a_sandbox_in_which_a_program_runs_is_not_frozen(driver: Driver) -> None:
+    name = new_name()
+    await driver.start(name, OWNER)
+    machine = await connect(driver, name)
+    await say(machine, "setsid sh -c 'sleep 1; echo done > ~/done' >/dev/null 2>&1 &")
+    assert not await driver.freeze(name)
+    await say(machine, "until [ -s ~/done ]; do sleep 0.05; done")
+    machine.close()
+
+
+async def test_a_frozen_sandbox_answers_whoever_connects_to_it(driver: Driver, make_driver: Maker) -> None:
+    """The service may have been killed: the next one knows nothing of it."""
+    name = new_name()
+    await driver.start(name, OWNER)
+    (await connect(driver, name)).close()
+    assert await driver.freeze(name) == driver.capabilities.freezes
+    second = make_driver()
+    await second.open()
+    assert await states(second) == {name: State.RUNNING}
+    link = await GuestLink.over(await second.connect(name))
+    assert await link.answers(60)
+    link.close()
+    await second.close()
+
+
+@pytest.mark.parametrize("end", ["stop", "delete", "discard"])
+async def test_a_frozen_sandbox_can_be_ended(driver: Driver, end: str) -> None:
+    name = new_name()
+    await driver.start(name, OWNER)
+    machine = await connect(driver, name)
+    assert await driver.freeze(name) == driver.capabilities.freezes
+    ending = driver.discard(name, TrashNote(None, "test", 0.0)) if end == "discard" else getattr(driver, end)(name)
+    async with asyncio.timeout(60):
+        await ending
+        await machine.gone()
+    assert (await states(driver)).get(name) is (State.STOPPED if end == "stop" else None)
     machine.close()
 
 

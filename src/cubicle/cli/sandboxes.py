@@ -117,7 +117,7 @@ async def _row(host: SandboxHost, seen: SandboxSeen) -> list[str]:
     return [
         escape(record.chat.id) if record else ("(pool)" if seen.owner is None else "?"),
         escape(record.chat.tenant) if record else "",
-        f"[{_COLOURS[seen.state]}]{seen.state.value}[/]",
+        f"[{_COLOURS[seen.state]}]{'frozen' if seen.frozen else seen.state.value}[/]",
         span(time.time() - record.since) if record and record.since is not None else "",
         span(time.time() - record.last_used) if record else "",
         memory,
@@ -141,8 +141,8 @@ def _table(rows: list[list[str]]) -> Table:
 
 
 async def _usage(driver: Driver, seen: SandboxSeen) -> tuple[str, str]:
-    if seen.state is not State.RUNNING:
-        return "", ""
+    if seen.state is not State.RUNNING or seen.frozen:
+        return "", ""  # one that is frozen is not woken to tell it
     try:
         machine = await connect(driver, seen.name, patience=_ANSWER_SECONDS)
         try:

@@ -8,6 +8,7 @@ returns and is called at `ready()` when it may go on.
 from __future__ import annotations
 
 import array
+import mmap
 import socket
 import struct
 from collections import deque
@@ -132,7 +133,8 @@ class GuestConnection:
         self._on_close = on_close
         self.epoch = epoch
         """Of whom a handshake let in: which of the sandbox's owners, counted from 1."""
-        self._buffer = bytearray(_RECEIVE)
+        # Not a bytearray: that takes all of it from the start, and most connections never fill it.
+        self._buffer = memoryview(mmap.mmap(-1, _RECEIVE))
         self._filled = 0
         self._out: deque[memoryview] = deque()
         self._queued = 0
@@ -250,7 +252,7 @@ class GuestConnection:
 
     def _receive(self) -> None:
         try:
-            got = self._sock.recv_into(memoryview(self._buffer)[self._filled :])
+            got = self._sock.recv_into(self._buffer[self._filled :])
         except (BlockingIOError, InterruptedError):
             return
         except OSError:
@@ -274,7 +276,7 @@ class GuestConnection:
             end = start + wire.HEADER.size + length
             if end > self._filled:
                 break
-            payload = memoryview(self._buffer)[start + wire.HEADER.size : end]
+            payload = self._buffer[start + wire.HEADER.size : end]
             start = end
             self._dispatch(number, kind, stream, payload)
         rest = self._filled - start

@@ -72,9 +72,11 @@ class AdminRoutes:
             "last_tool": tool,
         }
         try:
-            async with gate, asyncio.timeout(_ASK_SECONDS), self._fleet.look(overview.chat) as machine:
-                stats = await machine.stats()
+            async with gate, asyncio.timeout(_ASK_SECONDS):
+                stats = await self._fleet.usage(overview.chat)
         except (SandboxError, TimeoutError):
+            return row
+        if stats is None:
             return row
         row["cpu_seconds"] = stats.cpu_seconds
         row["cpu_percent"] = self._cpu_percent(overview.name, stats.cpu_seconds)

@@ -45,6 +45,7 @@ class Gauges:
         states = Counter(overview.state for overview in seen)
         for state in State:
             self.metrics.sandboxes.labels(state.value).set(states[state])
+        self.metrics.frozen.set(self._fleet.ladder.frozen)
         self.metrics.leases.set(sum(overview.leases for overview in seen))
         self.metrics.pool_ready.set(self._fleet.pool.ready)
         self.metrics.pool_size.set(self._fleet.pool.size)

@@ -63,11 +63,13 @@ class SandboxStats:
         async with gate:
             self._asked[overview.name] = self._turn
             try:
-                async with asyncio.timeout(_ASK_SECONDS), self._fleet.look(overview.chat) as machine:
-                    stats = await machine.stats()
+                async with asyncio.timeout(_ASK_SECONDS):
+                    stats = await self._fleet.usage(overview.chat)
             except (SandboxError, TimeoutError):
-                self._uses.pop(overview.name, None)
-                return
+                stats = None
+        if stats is None:
+            self._uses.pop(overview.name, None)
+            return
         self._uses[overview.name] = SandboxUse(
             self._cpu_percent(overview.name, stats.cpu_seconds),
             None if stats.memory is None else _rounded(stats.memory),

@@ -66,6 +66,7 @@ class Metrics:
 
     def _count_sandboxes(self, registry: CollectorRegistry) -> None:
         self.sandboxes = Gauge("cubicle_sandboxes", "Sandboxes of chats, by state.", ("state",), registry=registry)
+        self.frozen = Gauge("cubicle_sandboxes_frozen", "Of those that run: the frozen ones.", registry=registry)
         self.leases = Gauge("cubicle_sandbox_leases", "Uses of sandboxes under way.", registry=registry)
         self.pool_ready = Gauge("cubicle_pool_ready", "Blank sandboxes that are up.", registry=registry)
         self.pool_size = Gauge("cubicle_pool_size", "Blank sandboxes that are wanted (POOL_SIZE).", registry=registry)

@@ -317,9 +317,11 @@ class Quotas:
 
     async def _look(self, fleet: Fleet, chat: Chat, name: str) -> None:
         try:
-            async with asyncio.timeout(_ASK_SECONDS), fleet.look(chat) as machine:
-                stats = await machine.stats()
+            async with asyncio.timeout(_ASK_SECONDS):
+                stats = await fleet.usage(chat)
         except (SandboxError, TimeoutError):
+            return
+        if stats is None:
             return
         subjects = subjects_of(chat, self._owners.user(chat.digest))
         if stats.disk_used is not None:

@@ -43,6 +43,8 @@ class SandboxSeen:
     image: str = ""
     current: bool = True
     """Of a blank one: a new one would be the same today, by its image, guest, limits and isolation."""
+    frozen: bool = False
+    """Of one that is up: it is halted, and whoever connects to it lets it run on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,8 @@ class Capabilities:
     """New sandboxes have a network that leads to the egress proxy, also for programs that know no proxy."""
     resumes: bool = False
     """`resume` lets a sandbox run on that was stopped or frozen."""
+    freezes: bool = False
+    """`freeze` halts a sandbox, and `resume` lets it run on within milliseconds."""
     rescues: bool = False
     """`rescue` gives a sandbox that was set aside back to an owner."""
     limits_processes: bool = True
@@ -180,6 +184,16 @@ class Driver(Protocol):
         False for one that is merely slow, and for one that is not up. Raises nothing but SandboxError.
         """
 
+    async def freeze(self, name: str) -> bool:
+        """Halt it until `resume`, `connect` or `stop`, if nothing in it is at work; whether it is halted now.
+
+        What it has in memory and on disk stays, and it is still up. False, and it runs on, where a program runs in it
+        or where it cannot be halted within a fraction of a second. Raises nothing but SandboxError.
+        """
+
+    async def give_memory_back(self, name: str) -> None:
+        """Give memory of one that is frozen back to the host, as far as that can be had again. Raises SandboxError."""
+
     async def list(self) -> Sequence[SandboxSeen]:
         """Every sandbox that there is, up or not, but for those in the trash."""
 
@@ -211,4 +225,7 @@ class Driver(Protocol):
         """
 
     async def connect(self, name: str) -> socket.socket:
-        """A new byte stream to its guest, as a connected non-blocking socket. Raises NotRunning."""
+        """A new byte stream to its guest, as a connected non-blocking socket. One that was frozen runs on.
+
+        Raises NotRunning.
+        """

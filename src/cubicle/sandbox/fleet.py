@@ -12,6 +12,7 @@ from typing import Self
 
 from cubicle.core.chat import Chat
 from cubicle.fairness.fair_slots import FairSlots
+from cubicle.guest.operations import Usage
 from cubicle.journal.journal import Journal
 from cubicle.log import chat_fields
 from cubicle.machine.errors import NoSpace, NotRunning, SandboxError, StartFailed, StartRefused
@@ -22,11 +23,12 @@ from cubicle.sandbox.clock import DAY, Clock
 from cubicle.sandbox.driver import CONDITIONS, Condition, Driver, SandboxSeen, State
 from cubicle.sandbox.expiry import Ages, Expiry
 from cubicle.sandbox.free_space import FreeSpace
+from cubicle.sandbox.idle_ladder import IdleLadder
 from cubicle.sandbox.lifecycle import Lifecycle
 from cubicle.sandbox.removals import Removals
 from cubicle.sandbox.sandbox_services import Admission, SandboxService, SandboxServices
 from cubicle.sandbox.sharing import Alone, Sharing
-from cubicle.sandbox.slot import Overview, Slot, unforeseen
+from cubicle.sandbox.slot import Overview, Slot, forget_empty, unforeseen
 from cubicle.sandbox.trash import Discarded, TrashNote
 from cubicle.sandbox.warm_pool import Furnish, WarmPool, connect
 
@@ -34,8 +36,6 @@ log = logging.getLogger(__name__)
 
 _START_LIMIT = 60.0
 _TOUCH_EVERY = 30.0
-_MAX_FAILED = 200
-"""Chats without a sandbox of which is kept why they got none."""
 _NOT_MADE = "This chat has no sandbox yet: the first tool call or upload makes one."
 
 
@@ -56,6 +56,7 @@ class Fleet:
         chat_index: ChatIndex,
         *,
         pool_size: int = 2,
+        freeze_after: float = 60,
         idle_after: float = 24 * 3600,
         remove_after: float = 30 * DAY,
         trash_after: float = 7 * DAY,
@@ -91,6 +92,7 @@ class Fleet:
             follow_deleted=removals.follow_deleted,
             empties_trash=self._sharing.part.slot == 1,
         )
+        self.ladder = IdleLadder(driver, self._slots, freeze_after)
         self._starts = FairSlots(total=4, of_tenant=3, of_chat=8)
         self.pool = WarmPool(driver, pool_size, furnish, self._sharing.part)
         self._group = asyncio.TaskGroup()
@@ -111,6 +113,7 @@ class Fleet:
             self._group.create_task(self._adoption.run(self._group, found), name="adopt"),
             self._group.create_task(self._keep_pool(found), name="pool"),
             self._group.create_task(self._expiry.run(), name="expiry"),
+            self._group.create_task(self.ladder.run(), name="idle ladder"),
         ]
         return self
 
@@ -149,7 +152,9 @@ class Fleet:
         slot.leases += 1
         counts = True
         try:
-            yield slot.live or await self._bring_up(slot, chat, create)
+            machine = slot.live or await self._bring_up(slot, chat, create)
+            async with self.ladder.awake(slot):
+                yield machine
             if self._space is not None and self._space.tight and slot.live is not None:
                 await self._driver.flush(slot.name)
         except SandboxError as error:
@@ -160,7 +165,7 @@ class Fleet:
             if counts:
                 self._used(slot)
             if not slot.name and not slot.leases:
-                self._forget_empty(slot)
+                forget_empty(self._slots, slot)
 
     @asynccontextmanager
     async def look(self, chat: Chat, *, hold: bool = False) -> AsyncIterator[Machine]:
@@ -176,9 +181,15 @@ class Fleet:
             raise Asleep(slot.why_down)
         slot.held += hold
         try:
-            yield machine
+            async with self.ladder.awake(slot):
+                yield machine
         finally:
             slot.held -= hold
+
+    async def usage(self, chat: Chat) -> Usage | None:
+        """What the chat's sandbox uses, if it is up; one that is frozen is not woken to tell it."""
+        slot = self._slots.get(chat.digest)
+        return None if slot is None else await self.ladder.usage(slot)
 
     def has(self, chat: Chat) -> bool:
         """Whether the chat has a sandbox, up or not."""
@@ -389,17 +400,6 @@ class Fleet:
         if not slot.leases:
             self._slots.pop(slot.digest, None)
         await self.lifecycle.tell_removed(slot.chat, name, reason, gone=gone)
-
-    def _forget_empty(self, slot: Slot) -> None:
-        """Of a chat without a sandbox only why it has none is kept, and of the last ones only."""
-        if slot.starting is not None or slot.lock.locked():
-            return
-        if not slot.reason:
-            self._slots.pop(slot.digest, None)
-            return
-        failed = [other for other in self._slots.values() if not other.name and not other.leases]
-        for other in failed[: max(0, len(failed) - _MAX_FAILED)]:
-            self._slots.pop(other.digest, None)
 
     async def _expire(self, slot: Slot) -> None:
         log.info("removed: nobody used it", extra=chat_fields(slot.chat))

@@ -7,9 +7,13 @@ import time
 from dataclasses import dataclass, field
 
 from cubicle.core.chat import Chat
+from cubicle.guest.operations import Usage
 from cubicle.machine.errors import StartFailed
 from cubicle.machine.machine import Machine
 from cubicle.sandbox.driver import State
+
+_MAX_FAILED = 200
+"""Chats without a sandbox of which is kept why they got none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +29,26 @@ class Overview:
     idle_seconds: float
     age_seconds: float | None
     """Since the chat's first call, if that was written down."""
+
+
+@dataclass(eq=False)
+class Rest:
+    """How far down the idle ladder a sandbox is (idle_ladder.py)."""
+
+    frozen: bool = False
+    """It is halted, or about to be."""
+    given_back: bool = False
+    """So is its memory."""
+    usage: Usage | None = None
+    """What it used when it was frozen."""
+    measured: float = 0.0
+    """When that was asked."""
+    uses: int = 0
+    """Leases and looks under way."""
+    since: float = field(default_factory=time.monotonic)
+    """When the last one ended."""
+    turning: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while it is frozen or let run on."""
 
 
 @dataclass(eq=False)
@@ -50,6 +74,7 @@ class Slot:
     """The reading of the service clock at the last use."""
     since: float | None = None
     """The date of the chat's first call, if that was written down."""
+    rest: Rest = field(default_factory=Rest)
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     starting: asyncio.Task[Machine | StartFailed] | None = None
 
@@ -80,6 +105,7 @@ class Slot:
 
     def hang_up(self) -> None:
         """Let go of the connection."""
+        self.rest.frozen = False
         if self.machine is not None:
             self.given_up = self.machine.given_up
             self.machine.close()
@@ -106,6 +132,18 @@ class Slot:
         idle = 0.0 if self.leases else max(0.0, now - self.last_used)
         age = max(idle, time.time() - self.since) if self.since is not None else None
         return Overview(self.chat, self.digest, self.name, state, reason, self.leases, idle, age)
+
+
+def forget_empty(slots: dict[str, Slot], slot: Slot) -> None:
+    """Of a chat without a sandbox only why it has none is kept, and of the last ones only."""
+    if slot.starting is not None or slot.lock.locked():
+        return
+    if not slot.reason:
+        slots.pop(slot.digest, None)
+        return
+    failed = [other for other in slots.values() if not other.name and not other.leases]
+    for other in failed[: max(0, len(failed) - _MAX_FAILED)]:
+        slots.pop(other.digest, None)
 
 
 def unforeseen(error: Exception) -> str:

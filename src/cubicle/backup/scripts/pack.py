@@ -69,8 +69,9 @@ def add_file(tar: tarfile.TarFile, path: str, name: str) -> None:
             return
         info = describe(name, found, tarfile.REGTYPE)
         info.size = left = found.st_size
-        tar.addfile(info)
-        tar.members.clear()  # type: ignore[attr-defined]
+        header = info.tobuf(tar.format, tar.encoding, tar.errors)  # Python 3.13's addfile wants the content with it
+        tar.fileobj.write(header)
+        tar.offset += len(header)
         while left:
             try:
                 chunk = file.read(min(CHUNK, left))

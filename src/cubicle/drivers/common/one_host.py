@@ -19,6 +19,12 @@ class OneHost:
     async def address(self, name: str) -> tuple[str, int] | None:
         return None
 
+    async def freeze(self, name: str) -> bool:
+        return False
+
+    async def give_memory_back(self, name: str) -> None:
+        """What is never frozen needs what it has."""
+
     async def why_ended(self, name: str) -> str:
         return ""
 

@@ -342,6 +342,12 @@ class KubernetesDriver:
     async def resume(self, name: str) -> bool:
         return False
 
+    async def freeze(self, name: str) -> bool:
+        return False
+
+    async def give_memory_back(self, name: str) -> None:
+        """Kubelets give memory to pods and take it."""
+
     async def list(self) -> Sequence[SandboxSeen]:
         pods, records = await asyncio.gather(self._pods.list(pods_selector(self._terms.instance)), self._records.all())
         by_name = {pod.name: pod for pod in pods}

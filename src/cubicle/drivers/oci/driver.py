@@ -19,7 +19,6 @@ from pathlib import Path
 from cubicle import record
 from cubicle.drivers.common import unix_sockets
 from cubicle.drivers.common.completion import complete, in_thread
-from cubicle.drivers.common.disk_usage import used_bytes
 from cubicle.drivers.common.instance import SharedLock, instance_of
 from cubicle.drivers.common.one_host import OneHost
 from cubicle.drivers.oci import cleaning, disk, ext4, freezer, guests, host, rescue, runtimes, space, transparent_proxy
@@ -28,7 +27,7 @@ from cubicle.drivers.oci.cgroup_moves import CgroupMoves
 from cubicle.drivers.oci.disk import DiskMode
 from cubicle.drivers.oci.id_ranges import IdRanges, is_own
 from cubicle.drivers.oci.identity import KernelIdentities
-from cubicle.drivers.oci.look import DiskScan
+from cubicle.drivers.oci.look import DiskScan, is_up, over_limit
 from cubicle.drivers.oci.namespaces import NamespaceMaker
 from cubicle.drivers.oci.process import ProcessId
 from cubicle.drivers.oci.records import OciHome, OciRecords, OciRun
@@ -89,6 +88,7 @@ class OciDriver(OneHost):
         self._starts = asyncio.Semaphore(_MAX_CONCURRENT_STARTS)
         self._moves = CgroupMoves()
         self._starting: set[str] = set()
+        self._freezer = freezer.FreezerThreads()
         self._uploads: dict[str, UploadFolder] = {}
         self._watches: list[asyncio.Task[None]] = []
         self._lock = SharedLock(self._records.root / "lock")
@@ -107,6 +107,7 @@ class OciDriver(OneHost):
             network_namespace=shared,
             transparent_proxy=shared and self._wants_transparent and transparent_proxy.available(),
             resumes=True,
+            freezes=shared,
             rescues=True,
             image_store=True,
         )
@@ -136,12 +137,13 @@ class OciDriver(OneHost):
                 await in_thread(space.give_back, self._records.root)
             self._lock.close()
         await in_thread(self._identities.maker.close)
+        self._freezer.close()
 
     async def start(self, name: str, owner: str | None) -> None:
         home = self._records.home(name)
         if await in_thread(self._trash.holds, name):
             raise StartFailed("This sandbox is in the trash.")
-        if await in_thread(_alive, home):
+        if await in_thread(is_up, home):
             if owner is not None and home.owner() != owner:
                 await in_thread(self._check_blank, home)
                 await self._bind(home, owner)
@@ -183,7 +185,14 @@ class OciDriver(OneHost):
         return await in_thread(self._records.find, owner, hint)
 
     async def resume(self, name: str) -> bool:
-        return await in_thread(self._resume, self._records.home(name))
+        return await self._freezer.run(self._resume, self._records.home(name))
+
+    async def freeze(self, name: str) -> bool:
+        """All processes of a gVisor are one to the host: whether a program runs in it cannot be seen from here."""
+        return self.capabilities.freezes and await self._freezer.run(self._freeze, self._records.home(name))
+
+    async def give_memory_back(self, name: str) -> None:
+        await in_thread(freezer.give_memory_back, self._cgroup(self._records.home(name)))
 
     async def list(self) -> Sequence[SandboxSeen]:
         return await in_thread(self._see_all)
@@ -223,8 +232,11 @@ class OciDriver(OneHost):
         return await in_thread(rescue.rescue, self._records, lost, owner, self._assembly.today)
 
     async def connect(self, name: str) -> socket.socket:
+        home = self._records.home(name)
+        if self.capabilities.freezes:
+            await self._freezer.run(freezer.thaw, self._cgroup(home))
         with unix_sockets.not_running():
-            return await unix_sockets.connect(self._assembly.socket(self._records.home(name)), _CONNECT_SECONDS)
+            return await unix_sockets.connect(self._assembly.socket(home), _CONNECT_SECONDS)
 
     async def _open(self) -> None:
         await in_thread(host.require)
@@ -292,15 +304,24 @@ class OciDriver(OneHost):
         run = home.run()
         if run is None or not run.process.alive:
             return False
-        frozen = freezer.thaw(f"{self._place.cgroup}/{home.name}")
+        frozen = freezer.thaw(self._cgroup(home))
         return run.process.resume() or frozen
+
+    def _freeze(self, home: OciHome) -> bool:
+        run = home.run()
+        if run is None or not run.process.alive:
+            return False
+        return freezer.freeze(self._cgroup(home), run.process.pid)
+
+    def _cgroup(self, home: OciHome) -> str:
+        return f"{self._place.cgroup}/{home.name}"
 
     async def _stop(self, home: OciHome) -> None:
         """End everything of it: all its processes are in the pid namespace of the first and die with it."""
         if folder := self._uploads.pop(home.name, None):
             await in_thread(folder.end)
         run = await in_thread(home.run)
-        await in_thread(freezer.thaw, f"{self._place.cgroup}/{home.name}")
+        await in_thread(freezer.thaw, self._cgroup(home))
         if run is not None and not await run.process.kill(_KILL_SECONDS):
             raise SandboxError("The sandbox's processes could not be ended.")
         try:
@@ -398,7 +419,7 @@ class OciDriver(OneHost):
             self._assembly = replace(self._assembly, disk_mode=await in_thread(disk.probe, self._records.root))
             self._probed = True
         for home in map(self._records.home, names):
-            if home.name not in self._starting and await in_thread(_alive, home):
+            if home.name not in self._starting and await in_thread(is_up, home):
                 log.error("sandbox %s is stopped: its disk is damaged; its next start repairs it", home.name)
                 await self._stop(home)
                 await in_thread(home.save_failure, "its disk was damaged; the next start repairs it")
@@ -411,29 +432,12 @@ class OciDriver(OneHost):
                 continue  # it can still become that: on a full disk it is not known yet
             for home in await in_thread(lambda: list(self._records.homes())):
                 try:
-                    if limit := await in_thread(_over, home):
+                    if limit := await in_thread(over_limit, home):
                         await self._stop(home)
                         reason = f"it used more than its {limit // 1024**2} MiB of disk"
                         await in_thread(home.save_failure, reason)
                 except (SandboxError, OSError) as error:
                     log.warning("the disk of sandbox %s could not be watched: %s", home.name, error)
-
-
-def _alive(home: OciHome) -> bool:
-    run = home.run()
-    return run is not None and run.process.alive
-
-
-def _over(home: OciHome) -> int:
-    """The limit that a running sandbox has passed; 0 if it has not."""
-    tree = home.path / "tree"
-    if not tree.exists() or not _alive(home):
-        return 0
-    try:
-        meta = home.meta()
-    except BadRecord:
-        return 0  # it gets a new record when it starts again
-    return meta.disk_bytes if used_bytes(tree, meta.disk_bytes) > meta.disk_bytes else 0
 
 
 def _plain(error: BaseException) -> str:

@@ -6,6 +6,8 @@ import logging
 from collections.abc import Set
 from dataclasses import dataclass
 
+from cubicle.drivers.common.disk_usage import used_bytes
+from cubicle.drivers.oci import freezer
 from cubicle.drivers.oci.assembly import Assembly
 from cubicle.drivers.oci.records import OciHome, OciRecords
 from cubicle.record import BadRecord
@@ -50,7 +52,8 @@ class DiskScan:
         current = True
         if owner is None and state is State.RUNNING and run:
             current = self.assembly.is_like_new(home, meta, run, self.runtime)
-        return SandboxSeen(home.name, owner, state, reason, meta.image, current)
+        frozen = state is State.RUNNING and freezer.is_frozen(f"{self.assembly.place.cgroup}/{home.name}")
+        return SandboxSeen(home.name, owner, state, reason, meta.image, current, frozen)
 
     def _damaged(self, home: OciHome, owner: str, error: Exception) -> SandboxSeen:
         """The next start of the sandbox repairs what can be repaired."""
@@ -58,3 +61,20 @@ class DiskScan:
         return SandboxSeen(
             home.name, owner, State.FAILED if reason else State.STOPPED, reason, self.assembly.base.digest
         )
+
+
+def is_up(home: OciHome) -> bool:
+    run = home.run()
+    return run is not None and run.process.alive
+
+
+def over_limit(home: OciHome) -> int:
+    """The disk limit that a running sandbox has passed; 0 if it has not."""
+    tree = home.path / "tree"
+    if not tree.exists() or not is_up(home):
+        return 0
+    try:
+        meta = home.meta()
+    except BadRecord:
+        return 0  # it gets a new record when it starts again
+    return meta.disk_bytes if used_bytes(tree, meta.disk_bytes) > meta.disk_bytes else 0
