@@ -1,11 +1,12 @@
-"""All benchmarks, one after the other: python -m bench [name …], of core, http, files, egress, live, journal, audit."""
+"""All benchmarks, one after the other: python -m bench [name …], of core, http, burst, files, egress, live, journal,
+audit."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 
-ALL = ("core", "http", "files", "egress", "live", "journal", "audit")
+ALL = ("core", "http", "burst", "files", "egress", "live", "journal", "audit")
 
 
 def main(names: list[str]) -> int:
