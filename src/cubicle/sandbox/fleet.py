@@ -23,6 +23,7 @@ from cubicle.sandbox.driver import CONDITIONS, Condition, Driver, SandboxSeen, S
 from cubicle.sandbox.expiry import Ages, Expiry
 from cubicle.sandbox.free_space import FreeSpace
 from cubicle.sandbox.lifecycle import Lifecycle
+from cubicle.sandbox.pool_demand import PoolDemand
 from cubicle.sandbox.removals import Removals
 from cubicle.sandbox.sandbox_services import Admission, SandboxService, SandboxServices
 from cubicle.sandbox.sharing import Alone, Sharing
@@ -56,6 +57,7 @@ class Fleet:
         chat_index: ChatIndex,
         *,
         pool_size: int = 2,
+        pool_max: int = 0,
         idle_after: float = 24 * 3600,
         remove_after: float = 30 * DAY,
         trash_after: float = 7 * DAY,
@@ -92,7 +94,7 @@ class Fleet:
             empties_trash=self._sharing.part.slot == 1,
         )
         self._starts = FairSlots(total=4, of_tenant=3, of_chat=8)
-        self.pool = WarmPool(driver, pool_size, furnish, self._sharing.part)
+        self.pool = WarmPool(driver, PoolDemand(pool_size, pool_max), furnish, self._sharing.part)
         self._group = asyncio.TaskGroup()
         self._keepers: list[asyncio.Task[None]] = []
         self._closing = False
@@ -109,7 +111,7 @@ class Fleet:
         found = await self._find()
         self._keepers = [
             self._group.create_task(self._adoption.run(self._group, found), name="adopt"),
-            self._group.create_task(self._keep_pool(found), name="pool"),
+            self._group.create_task(self.pool.run(found), name="pool"),
             self._group.create_task(self._expiry.run(), name="expiry"),
         ]
         return self
@@ -337,11 +339,11 @@ class Fleet:
             await asyncio.to_thread(self._space.require)
         slot.since, slot.started = await asyncio.to_thread(self._chat_index.enter, chat), True
         slot.made = not slot.name
-        if not slot.name and (blank := await self.pool.claim(chat.digest)) is not None:
+        if not slot.name and (blank := await self.pool.claim(chat)) is not None:
             slot.name = blank.name
             return blank
         name = slot.name or self.pool.part.new_name()
-        async with self._starts.hold(chat):
+        async with self.pool.start_elsewhere(), self._starts.hold(chat):
             await self._driver.start(name, chat.digest)
             slot.name = name
             try:
@@ -444,7 +446,3 @@ class Fleet:
             if found.owner is not None and found.owner in mine:
                 self._slots[found.owner] = self._slot_of(found, records.get(found.owner))
         return [found for found in seen if found.owner is None or found.owner in mine]
-
-    async def _keep_pool(self, found: Sequence[SandboxSeen]) -> None:
-        await self.pool.adopt([seen for seen in found if seen.owner is None])
-        await self.pool.keep_full()
