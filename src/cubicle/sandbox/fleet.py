@@ -34,6 +34,8 @@ from cubicle.sandbox.warm_pool import Furnish, WarmPool, connect
 log = logging.getLogger(__name__)
 
 _START_LIMIT = 60.0
+_TURN_LIMIT = 240.0
+"""For its turn among the starts: on a busy host a hundred at once take longer than one may."""
 _TOUCH_EVERY = 30.0
 _MAX_FAILED = 200
 """Chats without a sandbox of which is kept why they got none."""
@@ -298,7 +300,7 @@ class Fleet:
             slot.state, slot.reason = State.STARTING, ""
             began = time.perf_counter()
             try:
-                async with asyncio.timeout(_START_LIMIT):
+                async with asyncio.timeout(_TURN_LIMIT + _START_LIMIT):
                     if offence:
                         log.error("the sandbox's guest broke a rule: %s", offence, extra={"chat": chat.id})
                         await self._driver.stop(slot.name)
@@ -343,7 +345,7 @@ class Fleet:
             slot.name = blank.name
             return blank
         name = slot.name or self.pool.part.new_name()
-        async with self.pool.start_elsewhere(), self._starts.hold(chat):
+        async with self.pool.start_elsewhere(), self._starts.hold(chat), asyncio.timeout(_START_LIMIT):
             await self._driver.start(name, chat.digest)
             slot.name = name
             try:
