@@ -8,7 +8,7 @@ import sys
 from bench import table
 from bench.service import heed_signals
 
-ALL = ("table", "core", "http", "files", "egress", "live", "journal", "audit")
+ALL = ("table", "core", "http", "burst", "idle", "files", "egress", "live", "journal", "audit")
 
 
 def main(names: list[str]) -> int:

@@ -403,6 +403,7 @@ def make_fleet(
         make_chat_index(settings),
         pool_size=-(-settings.pool_size // process.part.slots),
         freeze_after=settings.freeze_seconds,
+        pool_max=settings.pool_max // process.part.slots,
         idle_after=settings.container_max_age_hours * 3600,
         remove_after=settings.data_max_age_days * 86400,
         trash_after=settings.trash_days * 86400,

@@ -90,7 +90,13 @@ class Settings(OAuthSettings, OperationSettings, DockerSettings, KubernetesSetti
         2,
         ge=0,
         le=64,
-        description="Blank sandboxes kept running, so that a new chat does not wait for a start.",
+        description="Blank sandboxes kept running, so that a new chat does not wait for a start; 0: none.",
+    )
+    pool_max: int = Field(
+        100,
+        ge=0,
+        le=1000,
+        description="To so many the pool grows while new chats come, as far as there is memory (docs/pool.md).",
     )
     sandbox_memory_mb: int = Field(2048, ge=64, description="Memory limit of a sandbox, MiB.")
     sandbox_cpus: float = Field(2.0, gt=0, description="CPU limit of a sandbox.")

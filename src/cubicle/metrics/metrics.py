@@ -69,7 +69,7 @@ class Metrics:
         self.frozen = Gauge("cubicle_sandboxes_frozen", "Of those that run: the frozen ones.", registry=registry)
         self.leases = Gauge("cubicle_sandbox_leases", "Uses of sandboxes under way.", registry=registry)
         self.pool_ready = Gauge("cubicle_pool_ready", "Blank sandboxes that are up.", registry=registry)
-        self.pool_size = Gauge("cubicle_pool_size", "Blank sandboxes that are wanted (POOL_SIZE).", registry=registry)
+        self.pool_size = Gauge("cubicle_pool_size", "Blank sandboxes that are wanted now.", registry=registry)
         self.round_trip = Histogram(
             "cubicle_guest_round_trip_seconds", "From a question to a guest to its answer, the work included.",
             buckets=_ROUND_TRIPS, registry=registry,

@@ -25,6 +25,7 @@ from cubicle.sandbox.expiry import Ages, Expiry
 from cubicle.sandbox.free_space import FreeSpace
 from cubicle.sandbox.idle_ladder import IdleLadder
 from cubicle.sandbox.lifecycle import Lifecycle
+from cubicle.sandbox.pool_demand import PoolDemand
 from cubicle.sandbox.removals import Removals
 from cubicle.sandbox.sandbox_services import Admission, SandboxService, SandboxServices
 from cubicle.sandbox.sharing import Alone, Sharing
@@ -35,6 +36,8 @@ from cubicle.sandbox.warm_pool import Furnish, WarmPool, connect
 log = logging.getLogger(__name__)
 
 _START_LIMIT = 60.0
+_TURN_LIMIT = 240.0
+"""For its turn among the starts: on a busy host a hundred at once take longer than one may."""
 _TOUCH_EVERY = 30.0
 _NOT_MADE = "This chat has no sandbox yet: the first tool call or upload makes one."
 
@@ -57,6 +60,7 @@ class Fleet:
         *,
         pool_size: int = 2,
         freeze_after: float = 60,
+        pool_max: int = 0,
         idle_after: float = 24 * 3600,
         remove_after: float = 30 * DAY,
         trash_after: float = 7 * DAY,
@@ -94,7 +98,7 @@ class Fleet:
         )
         self.ladder = IdleLadder(driver, self._slots, freeze_after)
         self._starts = FairSlots(total=4, of_tenant=3, of_chat=8)
-        self.pool = WarmPool(driver, pool_size, furnish, self._sharing.part)
+        self.pool = WarmPool(driver, PoolDemand(pool_size, pool_max), furnish, self._sharing.part)
         self._group = asyncio.TaskGroup()
         self._keepers: list[asyncio.Task[None]] = []
         self._closing = False
@@ -111,7 +115,7 @@ class Fleet:
         found = await self._find()
         self._keepers = [
             self._group.create_task(self._adoption.run(self._group, found), name="adopt"),
-            self._group.create_task(self._keep_pool(found), name="pool"),
+            self._group.create_task(self.pool.run(found), name="pool"),
             self._group.create_task(self._expiry.run(), name="expiry"),
             self._group.create_task(self.ladder.run(), name="idle ladder"),
         ]
@@ -307,7 +311,7 @@ class Fleet:
             slot.state, slot.reason = State.STARTING, ""
             began = time.perf_counter()
             try:
-                async with asyncio.timeout(_START_LIMIT):
+                async with asyncio.timeout(_TURN_LIMIT + _START_LIMIT):
                     if offence:
                         log.error("the sandbox's guest broke a rule: %s", offence, extra={"chat": chat.id})
                         await self._driver.stop(slot.name)
@@ -348,11 +352,11 @@ class Fleet:
             await asyncio.to_thread(self._space.require)
         slot.since, slot.started = await asyncio.to_thread(self._chat_index.enter, chat), True
         slot.made = not slot.name
-        if not slot.name and (blank := await self.pool.claim(chat.digest)) is not None:
+        if not slot.name and (blank := await self.pool.claim(chat)) is not None:
             slot.name = blank.name
             return blank
         name = slot.name or self.pool.part.new_name()
-        async with self._starts.hold(chat):
+        async with self.pool.start_elsewhere(), self._starts.hold(chat), asyncio.timeout(_START_LIMIT):
             await self._driver.start(name, chat.digest)
             slot.name = name
             try:
@@ -444,7 +448,3 @@ class Fleet:
             if found.owner is not None and found.owner in mine:
                 self._slots[found.owner] = self._slot_of(found, records.get(found.owner))
         return [found for found in seen if found.owner is None or found.owner in mine]
-
-    async def _keep_pool(self, found: Sequence[SandboxSeen]) -> None:
-        await self.pool.adopt([seen for seen in found if seen.owner is None])
-        await self.pool.keep_full()
