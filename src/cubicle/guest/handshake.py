@@ -50,8 +50,6 @@ def is_signed(text: bytes, signature: bytes, modulus: int) -> bool:
     number = int.from_bytes(signature, "big")
     if len(signature) != size or number >= modulus:
         return False
-    import hashlib  # only where the guest is reached by TCP: OpenSSL takes a megabyte
-
     body = _SHA256_INFO + hashlib.sha256(text).digest()
     expected = b"\0\1" + b"\xff" * (size - len(body) - 3) + b"\0" + body
     return pow(number, _EXPONENT, modulus).to_bytes(size, "big") == expected

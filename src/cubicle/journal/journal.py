@@ -35,8 +35,6 @@ _MAX_HELD = 16 << 20
 """Bytes that wait for sandboxes; what is more is written although its chat has none."""
 _GATHER_SECONDS = 0.2
 """What nobody waits for is written after this. Most calls have ended by then: their two lines are one write."""
-_ROUNDING = 0.002
-"""A timer of the loop may come so much too early."""
 _TIMEOUT = 10.0
 """Seconds that a caller waits for the disk."""
 _MAX_HEADS = 5_000
@@ -107,9 +105,8 @@ class Journal:
             await asyncio.wait([self._keeper])
         flushed = [self._flush(head, sync=True) for head in self._heads.values() if head.dirty]
         self._closed = True
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_TIMEOUT):
-                await asyncio.gather(*flushed)
+        if flushed:
+            await asyncio.wait(flushed, timeout=_TIMEOUT)
         await asyncio.to_thread(self._writer.stop, _TIMEOUT)
         await self._save_numbers()
 
@@ -172,8 +169,7 @@ class Journal:
             head.operations[-1] = Lost(head.number)
         else:
             self._queue(head, Lost(head.number), 0)
-        index = self._identities.of(digest)
-        if index is not None:
+        if (index := self._identities.of(digest)) is not None:
             index.add(head.number, kind, fields)
         if self._told is not None:
             self._told(chat, Entry(head.number, at, kind, fields))
@@ -265,23 +261,23 @@ class Journal:
 
     def _ask_for(self, head: Head) -> None:
         head.dirty = True
-        if head.digest not in self._ready:
-            self._ready[head.digest] = head
-            head.since = self._loop.time()
+        self._line_up(head)
         if self._timer is None:
             self._timer = self._loop.call_later(_GATHER_SECONDS, self._gathered)
+
+    def _line_up(self, head: Head) -> None:
+        if head.digest not in self._ready:
+            self._ready[head.digest], head.since = head, self._loop.time()
 
     def _gathered(self) -> None:
         """Some of what nobody waits for has waited for long enough. The rest may go with the end of its call."""
         self._timer = None
-        latest = self._loop.time() - _GATHER_SECONDS + _ROUNDING
-        waits = [head for head in self._ready.values() if not head.sync]
-        for head in waits:
-            head.sync = head.since <= latest
+        latest = self._loop.time() - 0.95 * _GATHER_SECONDS  # a timer may come a little too early
+        for head in self._ready.values():
+            head.sync = head.sync or head.since <= latest
         self._hurry()
-        next_one = min((head.since for head in waits if not head.sync), default=None)
-        if next_one is not None:
-            self._timer = self._loop.call_at(next_one + _GATHER_SECONDS, self._gathered)
+        if waits := [head.since for head in self._ready.values() if not head.sync]:
+            self._timer = self._loop.call_at(min(waits) + _GATHER_SECONDS, self._gathered)
 
     def _flush(self, head: Head, *, sync: bool) -> asyncio.Future[bool]:
         """Done when what waits is written, and on disk if `sync`."""
@@ -291,9 +287,7 @@ class Journal:
             return done
         head.waiters.append(done)
         head.sync = head.sync or sync
-        if head.digest not in self._ready:
-            self._ready[head.digest] = head
-            head.since = self._loop.time()
+        self._line_up(head)
         self._hurry()
         return done
 
@@ -345,8 +339,7 @@ class Journal:
             elif not head.operations and head.dirty and not self._closed:
                 self._ask_for(head)  # it is written, and not yet on disk
             answer(waiters, kept=whole)
-            news = self._news.pop(head.digest, None)
-            if news is not None:
+            if (news := self._news.pop(head.digest, None)) is not None:
                 news.set()
             if head.idle and (head.released or not head.number):
                 self._let_go(head)
@@ -359,9 +352,8 @@ class Journal:
     def _note_missing(self, digest: str, number: int) -> None:
         """A journal ends before an entry that it is known to have had."""
         head = self._use(digest)
-        log.error(
-            "the end of a journal is missing: entries %d to %d", head.number + 1, number, extra={"folder": digest}
-        )
+        said = "the end of a journal is missing: entries %d to %d"
+        log.error(said, head.number + 1, number, extra={"folder": digest})
         head.number = number
         self._queue(head, Lost(number, _MISSING), 0)
 
@@ -370,8 +362,7 @@ class Journal:
         pruned = time.monotonic()
         while True:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_SAVE_EVERY):
-                    await self._forgot.wait()
+                await asyncio.wait_for(self._forgot.wait(), _SAVE_EVERY)
             self._forgot.clear()
             await self._save_numbers()
             if time.monotonic() - pruned < _PRUNE_EVERY:
@@ -450,8 +441,8 @@ class Journal:
         """The newest call with this identity, if the journal still has it."""
         if self._closed or not identity:
             return None
-        is_new = chat.digest not in self._heads and bytes.fromhex(chat.digest) not in self._numbers
-        return await self._lookup.find(chat.digest, identity, is_new=is_new)
+        known = chat.digest in self._heads or bytes.fromhex(chat.digest) in self._numbers
+        return await self._lookup.find(chat.digest, identity, is_new=not known)
 
 
 def no_journal() -> Journal:
