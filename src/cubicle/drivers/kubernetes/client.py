@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import random
@@ -65,7 +66,8 @@ class KubernetesClient:
         self._session = aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=seconds))
 
     async def close(self) -> None:
-        await self._session.close()
+        with contextlib.suppress(AttributeError):  # before Python 3.11.4: of a connection that was closed twice
+            await self._session.close()
         await asyncio.sleep(0)  # connections that were aborted let go of their sockets
 
     def path(self, kind: str, name: str = "") -> str:
