@@ -46,7 +46,7 @@ async def lasting(tmp_path_factory: pytest.TempPathFactory, image: str) -> Async
 
 @asynccontextmanager
 async def serving(folder: Path, image: str, options: dict[str, str]) -> AsyncIterator[ServiceProcess]:
-    usual = {"DRIVER": "oci", "SANDBOX_IMAGE": image, "POOL_SIZE": "1", "SANDBOX_MEMORY_MB": "256"}
+    usual = {"DRIVER": "oci", "SANDBOX_IMAGE": image, "POOL_SIZE": "1", "POOL_MAX": "1", "SANDBOX_MEMORY_MB": "256"}
     usual |= {"SANDBOX_DISK_MB": "200", "SANDBOX_PIDS": "128"}
     after = settings.load(data_dir=folder / "data", sandbox_image=image)
     async with ServiceProcess(folder / "data", **(usual | options)).running(after) as service:

@@ -140,9 +140,11 @@ async def test_the_replay_hears_of_news_after_an_answer_that_was_no_stream(filme
 
     async with visit(browser, await shared(filmed)) as seen:
         page = seen.page
-        await page.route(f"**/api/chats/{CHAT}/events", refuse, times=1)
+        # Each of them, until one was answered: that of the page before may be refused, and ends with its page.
+        await page.route(f"**/api/chats/{CHAT}/events", refuse)
         async with page.expect_response(lambda answer: answer.status == 503):
             await page.goto(f"{filmed.url}/replay/{CHAT}/")
+        await page.unroute(f"**/api/chats/{CHAT}/events", refuse)
         await expect(page.get_by_label("Time line")).to_be_visible()
         await call(filmed, CHAT, "bash_tool", command="true", description="after the refusal")
         await expect(page.get_by_text("after the refusal").first).to_be_visible()
