@@ -26,7 +26,7 @@ _MAX_PIPES = 16
 """Of one sandbox that are so large; others have what a pipe usually has, 64 KB."""
 _MAX_LENGTH = 32 * 1024**2  # then it is another client's turn
 _MAX_SECONDS = 0.1  # likewise
-WORTH_A_MOVE = 256 * 1024
+WORTH_A_MOVE = 128 * 1024
 _HEELS = 2  # milliseconds that a burst waits for more
 _FLAGS = os.SPLICE_F_MOVE | os.SPLICE_F_NONBLOCK
 
