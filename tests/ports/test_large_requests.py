@@ -6,7 +6,6 @@ The true server, proxy and sockets; in the place of a sandbox is a program on th
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
@@ -31,25 +30,14 @@ from cubicle.machine.socket_splice import SocketSplice
 from cubicle.ports import program as rules
 from cubicle.ports.running_visits import RunningVisits
 from tests.sandbox.offering import LIMIT, open_descriptors, until
+from tests.support.large_bodies import BODY, MB, answer, head_of, seen_splices
 from tests.support.service import serve
 
 pytestmark = pytest.mark.anyio
 
-MB = 1024**2
-BODY = os.urandom(MB) * 12 + b"the end"
 HOST = f"5000-{'a' * 32}.localhost"
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 Program = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
-
-
-async def head_of(reader: asyncio.StreamReader) -> tuple[bytes, dict[bytes, bytes]]:
-    """The first line of a request or an answer, and its headers."""
-    first, *lines = (await reader.readuntil(b"\r\n\r\n")).split(b"\r\n")
-    return first, {name.lower(): value for name, _, value in (line.partition(b": ") for line in lines)}
-
-
-def answer(status: bytes, body: bytes = b"") -> bytes:
-    return b"HTTP/1.1 %s\r\nContent-Length: %d\r\n\r\n%s" % (status, len(body), body)
 
 
 async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -122,15 +110,7 @@ class Sandbox:
 @pytest.fixture(autouse=True)
 def spliced(monkeypatch: pytest.MonkeyPatch) -> list[SocketSplice]:
     """What went to a program by the kernel."""
-    seen: list[SocketSplice] = []
-
-    class Seen(SocketSplice):
-        def __init__(self, *arguments: Any) -> None:
-            super().__init__(*arguments)
-            seen.append(self)
-
-    monkeypatch.setattr(request_bodies, "SocketSplice", Seen)
-    return seen
+    return seen_splices(monkeypatch)
 
 
 @pytest.fixture
