@@ -118,7 +118,9 @@ async def test_a_page_that_crashed_is_said_and_loaded_again(whole: Whole, person
     await expect(page.get_by_text("This page crashed.")).to_be_visible(timeout=60_000)
     await page.get_by_role("button", name="Reload the page").click()
     await expect(page.get_by_text("This page crashed.")).to_have_count(0, timeout=60_000)
-    await drawn(page, 200, 150)
-    await page.mouse.click(*await point(page, 200, 150))
-    await expect(page.get_by_role("tab", name="clicked 1")).to_be_visible(timeout=60_000)
+    clicked = page.get_by_role("tab", name=re.compile(r"^clicked \d+$"))
+    async with asyncio.timeout(60):
+        while not await clicked.count():  # the picture of before looks the same; Chromium takes no click until it draws
+            await page.mouse.click(*await point(page, 200, 150))
+            await asyncio.sleep(1)
     await page.close()

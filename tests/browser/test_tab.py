@@ -72,12 +72,13 @@ async def test_frames_of_an_earlier_start_are_told_apart() -> None:
 async def test_a_refused_watch_is_asked_again() -> None:
     browser = Browser()
     tab = tab_of(browser)
-    watching = asyncio.create_task(tab.begin_watch())
+    tab.hush()
+    watching = asyncio.create_task(tab.watched())
     await asyncio.sleep(0)
     browser.starts[-1].set_exception(CdpError("Not attached to an active page"))
     await watching
     tab.begin_again()
-    assert browser.asked == [("Page.startScreencast", 16)] * 2
+    assert browser.asked == [("Page.stopScreencast", None), *[("Page.startScreencast", 16)] * 2]
 
 
 async def test_the_picture_of_a_still_page_is_asked_for_until_it_came_and_once_more() -> None:

@@ -125,7 +125,7 @@ async def live(person: BrowserContext, whole: Whole, chat: str) -> Page:
 
 async def pictured(page: Page) -> None:
     await expect(page.get_by_text(re.compile("^(Live|Idle)$"))).to_be_visible(timeout=60_000)
-    await expect(page.get_by_text("Waiting for the first picture")).to_have_count(0, timeout=60_000)
+    await expect(page.get_by_text(re.compile("^Waiting for (a|the first) picture"))).to_have_count(0, timeout=60_000)
 
 
 async def drive(page: Page, address: str, title: str) -> None:
@@ -147,15 +147,17 @@ async def point(page: Page, x: float, y: float) -> tuple[float, float]:
 
 
 async def drawn(page: Page, x: float, y: float) -> None:
-    """Wait until the picture is not white here: the person sees what there is to press."""
+    """Wait until a button is in the picture here: what is pressed before it is drawn, Chromium throws away. The canvas
+    is black before its first picture, and may show an earlier page in many colours: a button is light grey beside its words."""
     async with asyncio.timeout(60):
-        while not await page.evaluate(COLOURED, [x, y]):
+        while not await page.evaluate(IS_BUTTON, [x, y]):
             await asyncio.sleep(0.1)
 
 
-COLOURED = """([x, y]) => {
+IS_BUTTON = """([x, y]) => {
   const canvas = document.querySelector("canvas");
   const scale = canvas.width / 1280;
-  const pixel = canvas.getContext("2d").getImageData(x * scale, y * scale, 1, 1).data;
-  return Math.min(pixel[0], pixel[1], pixel[2]) < 250;
+  const [red, green, blue] = canvas.getContext("2d").getImageData((x - 70) * scale, (y - 30) * scale, 1, 1).data;
+  const least = Math.min(red, green, blue), most = Math.max(red, green, blue);
+  return least > 220 && least < 250 && most - least < 10;
 }"""

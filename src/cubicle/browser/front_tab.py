@@ -3,12 +3,16 @@
 DevTools has no event for it. The visibility of tabs does not tell it: Playwright emulates focus in every page, and so
 does the live view in the tabs that it shows; then all of them count as visible. But `/json/list` names the tabs in the
 order of their last activation.
+
+Two things put a tab at the head of that list though nobody brought it to the front: it was opened in the background;
+or it is in front already, and a client ceases to emulate focus in it, as the live view does when it shows the next one.
+So a tab that was opened in the background does not count as in front until another one stood before it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from cubicle.browser import cdp_http
 from cubicle.browser.chromium import PORT
@@ -33,11 +37,17 @@ class FrontTab:
         self._tabs = tabs
         self._order: list[str] = []
         self._found = ""
+        self._new: set[str] = set()
+        """Opened while somebody watched, and not seen behind another one yet."""
         self._closed = False
         self._changed = asyncio.Event()
 
+    def opened(self, id: str) -> None:
+        self._new.add(id)
+
     def closed(self, id: str) -> None:
         """A tab is gone. If it was in front, the browser brings up another by itself: nobody uses that one by it."""
+        self._new.discard(id)
         self._closed = self._closed or id == self._found
         self.look_again()
 
@@ -60,10 +70,13 @@ class FrontTab:
         try:
             async with asyncio.timeout(_TIMEOUT):
                 answer = await fetch(self._machine, PORT, "GET", "/json/list", most=_MAX_LIST)
-            self._order = [page["id"] for page in cdp_http.pages(answer.body)]
+            return self.see([page["id"] for page in cdp_http.pages(answer.body)])
         except (MachineError, cdp_http.NotDevTools, TimeoutError):
-            pass  # what was read last holds
-        front = next(self._ordered(), None)
+            return self.see(self._order)  # what was read last holds
+
+    def see(self, order: list[str]) -> Tab | None:
+        self._order = order
+        front = self._front()
         if front is None or front.id == self._found:
             return None
         self._found = front.id
@@ -72,12 +85,14 @@ class FrontTab:
             return None
         return front
 
-    def _ordered(self) -> Iterator[Tab]:
-        """The attached tabs, the one that was activated last first."""
-        for id in self._order:
-            tab = self._tabs.get(id)
-            if tab is not None and tab.session:
-                yield tab
+    def _front(self) -> Tab | None:
+        """Of the attached tabs, the one that was activated last."""
+        ordered = [tab for id in self._order if (tab := self._tabs.get(id)) is not None and tab.session]
+        counted = (tab for tab in ordered if tab.id not in self._new or tab.drawn_at_first)
+        front = next(counted, ordered[0] if ordered else None)
+        if front is not None:
+            self._new.difference_update(tab.id for tab in ordered[ordered.index(front) :])
+        return front
 
     def any(self) -> Tab | None:
         """A tab to show when nothing says which one is in front."""

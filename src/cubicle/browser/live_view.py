@@ -242,12 +242,12 @@ class LiveView:
     # ---- tabs
 
     def _tabs(self, viewer: Viewer) -> TabsMessage:
-        shown, followed = self.shown_to(viewer), self._followed.tab
+        shown = self.shown_to(viewer)
         return {
             "type": "tabs",
             "tabs": [tab.record() for tab in self.tabs.values()],
             "active": shown.id if shown else "",
-            "followed": followed.id if followed else "",
+            "followed": self._followed.tab.id if self._followed.tab else "",
             "following": viewer.pinned not in self.tabs,
             "back": shown.back if shown else False,
             "forward": shown.forward if shown else False,
@@ -299,9 +299,10 @@ class LiveView:
             self.start(self._read_landing(tab))
             self.start(self._read_history(tab))
             if self._there is not None and tab.id not in self._there:
+                self._front_tab.opened(tab.id)
                 self._use(tab, "opened")
             self.driving.prepare(tab)
-            await tab.begin_watch()
+            await tab.watched()
         finally:
             tab.attached.set()
 
@@ -340,12 +341,10 @@ class LiveView:
 
     def _use(self, tab: Tab, how: UseKind) -> None:
         """The model, a person or a page did something in this tab."""
-        changed = self._followed.used(tab, how)
-        news = self._followed.news()
-        if changed:
+        if self._followed.used(tab, how):
             self._followed_changed()
             self.tell_tabs()
-        if news is not None:
+        if (news := self._followed.news()) is not None:
             self.tell_all(news.message())
 
     def _followed_changed(self) -> None:
@@ -409,7 +408,7 @@ class LiveView:
             ):
                 self._on_navigation(tab, method, params)
             case "Page.screencastVisibilityChanged":
-                tab.visible = params.get("visible") is True
+                tab.is_drawn(params.get("visible") is True)
                 self._front_tab.look_again()
             case "Runtime.bindingCalled" if params.get("name") == USED_BINDING:
                 self._use(tab, "input")

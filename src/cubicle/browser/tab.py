@@ -36,6 +36,8 @@ class Tab:
         """The tab whose page opened this one."""
         self.visible = False
         """Whether the browser draws it; with a client that emulates focus it draws tabs in the background too."""
+        self.drawn_at_first: bool | None = None
+        """The same, when it was attached to; None while nobody knows."""
         self.loading = False
         self.crashed = False
         self._document = ""
@@ -84,6 +86,7 @@ class Tab:
         source = page_scripts.TELL_USE
         self.tell("Page.addScriptToEvaluateOnNewDocument", source=source, worldName=_WORLD, runImmediately=True)
         self.hear_use()
+        self._begin(_WATCH)
 
     def hear_use(self) -> None:
         """Let the script in each document tell of input. A document that comes later has to be told of again: the
@@ -113,10 +116,15 @@ class Tab:
         self._confirmed = False
         self._begin({"format": "jpeg", "quality": _QUALITY, "maxWidth": width, "maxHeight": width})
 
-    async def begin_watch(self) -> None:
-        """Hear when it is drawn, by pictures that are never asked on; on return it is known whether it is now."""
-        if not self.casting:
-            await asyncio.wait([self._begin(_WATCH)], timeout=_LOOK_LIMIT)
+    async def watched(self) -> None:
+        """Wait until it is known whether it is drawn, by pictures that are never asked on."""
+        if not self.casting and self._start is not None:
+            await asyncio.wait([self._start], timeout=_LOOK_LIMIT)
+
+    def is_drawn(self, visible: bool) -> None:
+        self.visible = visible
+        if self.drawn_at_first is None:
+            self.drawn_at_first = visible
 
     def hush(self) -> None:
         """No more pictures, only word of whether it is drawn."""
