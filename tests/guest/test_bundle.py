@@ -12,6 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cubicle.guest import bundle, lean_modules
+from cubicle.guest.connection import GuestChannel
+from cubicle.guest.operation_table import OperationTable
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -25,6 +27,11 @@ sys.argv = ["guest", "{}"]
 import guest.__main__
 heavy = {"enum", "re", "functools", "selectors", "hashlib", "runpy", "typing"} & set(sys.modules)
 assert not heavy, heavy
+late = {"guest.files", "guest.kept_files", "guest.spawn_helper", "guest.handshake"}
+assert not late & set(sys.modules), late & set(sys.modules)
+import os
+os.rename(__file__ + ".new", __file__)
+import guest.files
 import collections, json, signal, socket
 try:
     json.loads('["a')
@@ -55,8 +62,33 @@ def test_the_compiled_program_is_one_file_and_starts_without_heavy_modules(
     monkeypatch.setattr(bundle, "_START", PROBE)
     program = tmp_path / "guest.pyz"
     program.write_bytes(bundle.build([sys.executable]))
+    program.with_name("guest.pyz.new").write_bytes(b"a newer one")  # takes its place before the rest is loaded
     done = subprocess.run([sys.executable, "-I", "-S", str(program)], capture_output=True, text=True, timeout=60)
     assert done.stdout == "good\n", done.stderr
+
+
+def test_channels_of_files_are_loaded_when_they_are_asked_for_and_never_after_a_halt() -> None:
+    class Ping(GuestChannel):
+        pass
+
+    class Read(GuestChannel):
+        pass
+
+    loaded: list[str] = []
+
+    def load() -> dict[str, type[GuestChannel]]:
+        loaded.append("files")
+        return {"read": Read}
+
+    table = OperationTable({"ping": Ping}, load)
+    assert table.find("ping") is Ping
+    assert not loaded
+    assert (table.find("read"), table.find("unknown"), table.find("ping")) == (Read, None, Ping)
+    assert loaded == ["files"]
+    halted = OperationTable({"ping": Ping}, load)
+    halted.serve_only("halt", Ping)
+    assert (halted.find("read"), halted.find("ping"), halted.find("halt")) == (None, None, Ping)
+    assert loaded == ["files"]
 
 
 def test_a_program_that_was_damaged_is_not_whole() -> None:

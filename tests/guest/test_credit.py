@@ -21,7 +21,7 @@ def test_small_messages_wake_nobody_and_a_quarter_of_the_window_is_told_at_once(
     host, guest = socket.socketpair()
     with host, guest:
         host.setblocking(False)
-        link = GuestConnection(loop, guest, {"take": Take}, lambda link: None)
+        link = GuestConnection(loop, guest, {"take": Take}.get, lambda link: None)
         host.sendall(message(1, wire.OPEN, op="take"))
         for _ in range(10):
             host.sendall(wire.frame(1, wire.DATA, b"small"))

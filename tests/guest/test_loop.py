@@ -56,7 +56,7 @@ def test_a_channel_that_fails_ends_its_link_and_no_other(capsys: pytest.CaptureF
     loop = Loop()
     pairs = [socket.socketpair() for _ in range(2)]
     ended: list[GuestConnection] = []
-    links = [GuestConnection(loop, theirs, {"fail": Failing, "do": Sound}, ended.append) for _, theirs in pairs]
+    links = [GuestConnection(loop, theirs, {"fail": Failing, "do": Sound}.get, ended.append) for _, theirs in pairs]
     try:
         pairs[0][0].sendall(message(1, wire.OPEN, op="fail"))
         pairs[1][0].sendall(message(1, wire.OPEN, op="do"))

@@ -7,19 +7,17 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Callable
 
-from . import exec_channels, files, listening, operations, ports, process_table, version_channels, wire
+from . import exec_channels, listening, operations, ports, process_table, wire
 from .call_records import CallRecords, read_boot
 from .commands import CommandTable
 from .connection import GuestChannel, GuestConnection
 from .guest_config import GuestConfig
 from .halting import halt_channel
-from .handshake import Handshakes
 from .identity import Identity
-from .kept_files import KeptFiles
 from .loop import READ, Loop
-from .path_policy import PathPolicy
-from .synced_files import Publisher
+from .operation_table import OperationTable
 
 
 class Guest:
@@ -35,7 +33,6 @@ class Guest:
             _shut(config.aliases)
         self.links: list[GuestConnection] = []
         self.records = CallRecords(config.records, read_boot())
-        self._kept = KeptFiles(os.path.join(os.path.dirname(config.records), "kept"))
         self._listening = listening.ListeningPorts(apart=identity.switches)
         self.command_table = CommandTable(
             self.loop,
@@ -49,16 +46,19 @@ class Guest:
         )
         self._apart = identity.switches
         self._hands = not config.spawn_helper  # gVisor's sockets are none of the host's kernel
-        policy = PathPolicy(identity, config.aliases)
-        self.operations = self._operations(policy)
-        self._handshakes = Handshakes(self.loop, config.identity, config.keys, self._enter) if config.tcp else None
+        self.operations = OperationTable(self._operations(), lambda: self._file_operations(config, identity))
+        self._begin = self._signed(config) if config.tcp else lambda sock: self._enter(sock, 0)
         self._server = _listen(config)
         self.loop.watch(self._server.fileno(), READ, self._accept)
         self._reap_on_signal()
 
-    def _operations(self, policy: PathPolicy) -> dict[str, type[GuestChannel]]:
+    def _signed(self, config: GuestConfig) -> Callable[[socket.socket], None]:
+        from .handshake import Handshakes
+
+        return Handshakes(self.loop, config.identity, config.keys, self._enter).begin
+
+    def _operations(self) -> dict[str, type[GuestChannel]]:
         guest = self
-        publisher = Publisher(self.loop, self._kept)
 
         class Hello(GuestChannel):
             REQUEST = operations.Hello
@@ -90,15 +90,28 @@ class Guest:
 
         found: dict[str, type[GuestChannel]] = {kind.REQUEST.OP: kind for kind in (Hello, Stats, Ping)}
         found.update(exec_channels.channels(self.command_table))
-        for kind in [*files.CHANNELS, *version_channels.CHANNELS]:
-            parts = {"policy": policy, "publisher": publisher, "records": self.records}
-            found[kind.REQUEST.OP] = type(kind.__name__, (kind,), parts)
-        for port_kind in ports.CHANNELS:
-            found[port_kind.REQUEST.OP] = type(port_kind.__name__, (port_kind,), {"loop": self.loop})
+        for kind in ports.CHANNELS:
+            found[kind.REQUEST.OP] = type(kind.__name__, (kind,), {"loop": self.loop})
         bound = {"listening": self._listening}
-        found[operations.Halt.OP] = halt_channel(self.loop, found, self.links, self.command_table)
+        found[operations.Halt.OP] = halt_channel(
+            self.loop, lambda *only: self.operations.serve_only(*only), self.links, self.command_table
+        )
         found[operations.Ports.OP] = type("PortsChannel", (listening.PortsChannel,), bound)
         return found
+
+    def _file_operations(self, config: GuestConfig, identity: Identity) -> dict[str, type[GuestChannel]]:
+        from . import files, version_channels
+        from .kept_files import KeptFiles
+        from .path_policy import PathPolicy
+        from .synced_files import Publisher
+
+        parts = {
+            "policy": PathPolicy(identity, config.aliases),
+            "publisher": Publisher(self.loop, KeptFiles(os.path.join(os.path.dirname(config.records), "kept"))),
+            "records": self.records,
+        }
+        kinds = [*files.CHANNELS, *version_channels.CHANNELS]
+        return {kind.REQUEST.OP: type(kind.__name__, (kind,), parts) for kind in kinds}
 
     @property
     def uptime(self) -> float:
@@ -109,16 +122,13 @@ class Guest:
             sock, _ = self._server.accept()
         except OSError:
             return
-        if self._handshakes is not None:
-            self._handshakes.begin(sock)
-        else:
-            self._enter(sock, 0)
+        self._begin(sock)
 
     def _enter(self, sock: socket.socket, epoch: int) -> None:
         """Serve a connection; those of owners before this one are cut."""
         for link in [link for link in self.links if link.epoch < epoch]:
             link.close()
-        self.links.append(GuestConnection(self.loop, sock, self.operations, self.links.remove, epoch))
+        self.links.append(GuestConnection(self.loop, sock, self.operations.find, self.links.remove, epoch))
 
     def _reap_on_signal(self) -> None:
         # A pair of sockets and no pipe, for on gVisor a command can open the pipes of any process.

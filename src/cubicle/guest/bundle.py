@@ -24,15 +24,24 @@ given = json.load(sys.stdin)
 def compiled(text, name):
     return marshal.dumps(compile(text, name, "exec", dont_inherit=True, optimize=2))
 
-modules = {name: compiled(text, name.replace(".", "/") + ".py") for name, text in given["modules"].items()}
-code = compiled("MODULES = %r\\n%s" % (modules, given["start"]), "guest")
-sys.stdout.buffer.write(importlib.util.MAGIC_NUMBER + (1).to_bytes(4, "little") + bytes(8) + code)
+modules, blob = {}, b""
+for name, text in given["modules"].items():
+    code = compiled(text, name.replace(".", "/") + ".py")
+    modules[name] = len(blob), len(code)
+    blob += code
+start = compiled("MODULES, SIZE = %r, %d\\n%s" % (modules, len(blob), given["start"]), "guest")
+sys.stdout.buffer.write(importlib.util.MAGIC_NUMBER + (1).to_bytes(4, "little") + bytes(8) + start + blob)
 """
+"""Behind the code that starts it come those of the modules, each of which is read when it is imported."""
 
 _IMPORTER = """
 import sys
 from _frozen_importlib import ModuleSpec
 from marshal import loads
+from posix import O_CLOEXEC, O_RDONLY, fstat, open, pread
+
+FILE = open(__file__, O_RDONLY | O_CLOEXEC)  # it stays as it is when the service puts another one in its place
+PLACE = fstat(FILE).st_size - SIZE
 
 class Bundled:
     @staticmethod
@@ -45,7 +54,8 @@ class Bundled:
 
     @staticmethod
     def exec_module(module):
-        exec(loads(MODULES.pop(module.__name__)), module.__dict__)
+        offset, size = MODULES[module.__name__]
+        exec(loads(pread(FILE, size, PLACE + offset)), module.__dict__)
 
 sys.meta_path.insert(0, Bundled)
 import guest.lean_modules

@@ -17,9 +17,12 @@ from .listening import ListeningPorts
 from .loop import READ, Loop, Timer, tell
 from .output_buffer import HEAD, OutputBuffer
 from .spawn import Program, Starter
-from .spawn_helper import SpawnHelper
 from .spec import Spec
 from .wire import ErrorCode
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .spawn_helper import SpawnHelper
 
 GRACE = 0.5
 TERM_TO_KILL = 2.0
@@ -294,9 +297,11 @@ class CommandTable:
         self.nothing = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
         self.commands: dict[str, Command] = {}
         self._by_pid: dict[int, Command] = {}
-        self.starter: Starter | SpawnHelper = (
-            SpawnHelper(loop, identity, self.marks, self._ended) if through_helper else Starter(identity)
-        )
+        self.starter: Starter | SpawnHelper = Starter(identity)
+        if through_helper:
+            from .spawn_helper import SpawnHelper  # on gVisor alone
+
+            self.starter = SpawnHelper(loop, identity, self.marks, self._ended)
         self._settled: deque[Command] = deque()
         self._lingering: deque[Command] = deque()
 

@@ -120,7 +120,7 @@ class GuestConnection:
         self,
         loop: Loop,
         sock: socket.socket,
-        operations: dict[str, type[GuestChannel]],
+        find_channel: Callable[[str], type[GuestChannel] | None],
         on_close: Callable[[GuestConnection], None],
         epoch: int = 0,
     ) -> None:
@@ -129,7 +129,7 @@ class GuestConnection:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, wire.WINDOW)
         self._loop = loop
         self._sock = sock
-        self._operations = operations
+        self._find_channel = find_channel
         self._on_close = on_close
         self.epoch = epoch
         """Of whom a handshake let in: which of the sandbox's owners, counted from 1."""
@@ -312,7 +312,7 @@ class GuestConnection:
             channel.fail(refusal(error))
 
     def _open(self, number: int, fields: dict[str, object]) -> None:
-        make = self._operations.get(str(fields.get("op")))
+        make = self._find_channel(str(fields.get("op")))
         if number % 2 == 0 or number in self._channels or len(self._channels) >= wire.MAX_CHANNELS:
             raise wire.WireError("a channel that cannot be opened")
         if make is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Callable
 
 from . import operations, process_table
 from .commands import CommandTable
@@ -17,16 +18,18 @@ _PAUSE = 0.01
 
 
 def halt_channel(
-    loop: Loop, served: dict[str, type[GuestChannel]], links: list[GuestConnection], command_table: CommandTable
+    loop: Loop,
+    serve_only: Callable[[str, type[GuestChannel]], None],
+    links: list[GuestConnection],
+    command_table: CommandTable,
 ) -> type[GuestChannel]:
-    """The channel class of `halt`; `served` is what the guest answers, of which nothing but this is left."""
+    """The channel class of `halt`; nothing but this is served once it was asked for."""
 
     class HaltChannel(GuestChannel):
         REQUEST = operations.Halt
 
         def begin(self, request: operations.Halt) -> None:
-            served.clear()
-            served[operations.Halt.OP] = HaltChannel
+            serve_only(operations.Halt.OP, HaltChannel)
             for link in [link for link in links if link is not self.link]:
                 link.close()
             self._end_all(time.monotonic() + _SECONDS)

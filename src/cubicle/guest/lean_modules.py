@@ -1,4 +1,4 @@
-"""Stand-ins for modules of the standard library that take most of the guest's start: collections, json, signal, socket.
+"""Stand-ins for modules of the standard library that take most of the guest's start, such as json and socket.
 
 The guest uses little of them, all of it written in C. What is around it (enumerations, regular expressions, selectors)
 takes 16 of 34 ms of processor time of every start, and memory of every sandbox. A stand-in has the part that the guest
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import _collections  # type: ignore[import-not-found]
 import _collections_abc
+import _heapq
 import _json
 import _signal  # type: ignore[import-not-found]
 import _socket
@@ -29,17 +30,20 @@ def install() -> None:
     _stand_in("collections", {"deque": _collections.deque, "abc": _collections_abc})
     _stand_in("json", {"loads": loads, "dumps": JSONEncoder().encode, "JSONEncoder": JSONEncoder})
     _stand_in("json.decoder", {"JSONDecodeError": JSONDecodeError})  # by which the scanner says what is wrong
-    _stand_in("signal", vars(_signal))
-    _stand_in("socket", {**vars(_socket), "socket": Socket, "socketpair": socketpair})
+    _stand_in("heapq", {}, _heapq)
+    _stand_in("signal", {}, _signal)
+    _stand_in("socket", {"socket": Socket, "socketpair": socketpair}, _socket)
 
 
-def _stand_in(name: str, parts: dict[str, Any]) -> None:
+def _stand_in(name: str, parts: dict[str, Any], written_in_c: object = None) -> None:
     module = type(sys)(name)
     full: list[Any] = []
 
     def missing(part: str) -> Any:
         if part.startswith("__"):
             raise AttributeError(part)
+        if hasattr(written_in_c, part):
+            return getattr(written_in_c, part)
         if not full:
             names = [key for key in sys.modules if key == name or key.startswith(name + ".")]
             lean = {key: sys.modules.pop(key) for key in names}
