@@ -165,6 +165,25 @@ async def test_starts_that_never_end_do_not_keep_it_empty(ground: Ground, monkey
         await until(pool, 3)
 
 
+async def test_a_pool_that_is_half_full_is_filled_up_when_nobody_takes_one(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(warm_pool, "_GIVE_WAY_SECONDS", 60.0)
+    monkeypatch.setattr(warm_pool, "_QUIET_SECONDS", 60.0)
+    async with ground.pool(6, 6) as pool:
+        await pool.filled()
+        assert len(await come(pool, "a", 2)) == 2
+        await asyncio.sleep(0.3)
+        assert pool.ready == 4
+        assert len(ground.driver.made) == 6
+        assert len(await come(pool, "a", 2)) == 2, "less than half: it is filled now"
+        await until(pool, 4)
+        await asyncio.sleep(0.3)
+        assert pool.ready == 4
+        monkeypatch.setattr(pool, "_quiet_at", 0.0)
+        await until(pool, 6)
+
+
 async def test_one_tenant_does_not_take_what_another_may_want(ground: Ground) -> None:
     async with ground.pool(1, 10) as pool:
         await pool.filled()

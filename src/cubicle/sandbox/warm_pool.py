@@ -34,6 +34,8 @@ _LOOK_SECONDS = 5.0
 """Between two looks whether there are too many, or too little memory for as many."""
 _GIVE_WAY_SECONDS = 2.0
 """So long at most a blank one waits for the starts that somebody waits for."""
+_QUIET_SECONDS = 0.3
+"""A pool that is half full is filled up when so long nobody has taken one: those who did run their first commands."""
 _GROW_SHARE = 0.2
 """Of the memory: while less is available, the pool does not grow over its least."""
 _SHRINK_SHARE = 0.1
@@ -118,6 +120,7 @@ class WarmPool:
         self._blank: deque[Machine] = deque()
         self._unwanted: dict[str, float] = {}
         """To be deleted, and not before which time."""
+        self._quiet_at = 0.0
         self._starts = 0
         self._no_starts = asyncio.Event()
         self._no_starts.set()
@@ -152,7 +155,8 @@ class WarmPool:
         if self._driver.capabilities.pools:
             return await self._claim_kept(chat.digest)
         self._demand.came(chat.tenant)
-        async with self._claims.hold(chat):
+        async with self.start_elsewhere(), self._claims.hold(chat):
+            self._quiet_at = time.monotonic() + _QUIET_SECONDS
             return await self._claim(chat, self._demand.kept_from(chat.tenant))
 
     async def _claim(self, chat: Chat, kept: int) -> Machine | None:
@@ -284,6 +288,9 @@ class WarmPool:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_GIVE_WAY_SECONDS):
                 await self._no_starts.wait()
+                while len(self._blank) > self.size // 2 and (pause := self._quiet_at - time.monotonic()) > 0:
+                    await asyncio.sleep(min(pause, _QUIET_SECONDS / 3))
+                    await self._no_starts.wait()
 
     async def _make_one(self) -> None:
         await self._give_way()
