@@ -32,16 +32,20 @@ for name, text in given["modules"].items():
 start = compiled("MODULES, SIZE = %r, %d\\n%s" % (modules, len(blob), given["start"]), "guest")
 sys.stdout.buffer.write(importlib.util.MAGIC_NUMBER + (1).to_bytes(4, "little") + bytes(8) + start + blob)
 """
-"""Behind the code that starts it come those of the modules, each of which is read when it is imported."""
+"""Behind the code that starts it come those of the modules. As its constants, they would stay in memory for ever."""
 
 _IMPORTER = """
 import sys
 from _frozen_importlib import ModuleSpec
 from marshal import loads
-from posix import O_CLOEXEC, O_RDONLY, fstat, open, pread
+from posix import O_CLOEXEC, O_RDONLY, close, fstat, open, pread
 
-FILE = open(__file__, O_RDONLY | O_CLOEXEC)  # it stays as it is when the service puts another one in its place
+FILE = open(__file__, O_RDONLY | O_CLOEXEC)
 PLACE = fstat(FILE).st_size - SIZE
+
+def code_of(name):
+    found = MODULES[name]
+    return found if isinstance(found, bytes) else pread(FILE, found[1], PLACE + found[0])
 
 class Bundled:
     @staticmethod
@@ -54,13 +58,16 @@ class Bundled:
 
     @staticmethod
     def exec_module(module):
-        offset, size = MODULES[module.__name__]
-        exec(loads(pread(FILE, size, PLACE + offset)), module.__dict__)
+        exec(loads(code_of(module.__name__)), module.__dict__)
 
 sys.meta_path.insert(0, Bundled)
 import guest.lean_modules
 guest.lean_modules.install()
+import guest.__main__
+MODULES = {name: code_of(name) for name in MODULES if name not in sys.modules}
+close(FILE)  # on gVisor, commands could open it
 """
+"""What is loaded later stays in memory until then: the file may be another one by that time."""
 
 
 def build(python: Sequence[str] = ()) -> bytes:
