@@ -24,7 +24,7 @@ class Tabs:
         tab = self.all[id] = Tab(cast(CdpConnection, None), id)
         tab.session = f"session of {id}"
         if drawn is not None:
-            tab.is_drawn(drawn)
+            tab.note_drawn(drawn)
 
     def opens(self, id: str, *, drawn: bool | None) -> None:
         self.attach(id, drawn=drawn)
@@ -65,8 +65,8 @@ def test_what_is_not_known_yet_counts_when_it_is() -> None:
     tabs = Tabs()
     tabs.opens("b", drawn=None)
     assert tabs.sees("ba") is None
-    tabs.all["b"].is_drawn(True)
-    tabs.all["b"].is_drawn(False)  # somebody went back at once
+    tabs.all["b"].note_drawn(True)
+    tabs.all["b"].note_drawn(False)  # somebody went back at once
     assert [tabs.sees("ba"), tabs.sees("ab")] == ["b", "a"]
 
 
@@ -77,3 +77,11 @@ def test_the_last_tab_is_in_front_however_it_opened() -> None:
     assert tabs.sees("b") is None, "nobody used it by closing the other"
     tabs.opens("c", drawn=True)
     assert [tabs.sees("cb"), tabs.sees("bc")] == ["c", "b"]
+
+
+def test_tabs_that_close_before_they_are_attached_to_leave_nothing() -> None:
+    tabs = Tabs()
+    for number in range(100):
+        tabs.front.opened(f"gone {number}")
+    tabs.sees("a")
+    assert not vars(tabs.front)["_new"]

@@ -87,6 +87,7 @@ class FrontTab:
 
     def _front(self) -> Tab | None:
         """Of the attached tabs, the one that was activated last."""
+        self._new &= self._tabs.keys()
         ordered = [tab for id in self._order if (tab := self._tabs.get(id)) is not None and tab.session]
         counted = (tab for tab in ordered if tab.id not in self._new or tab.drawn_at_first)
         front = next(counted, ordered[0] if ordered else None)

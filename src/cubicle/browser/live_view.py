@@ -408,7 +408,7 @@ class LiveView:
             ):
                 self._on_navigation(tab, method, params)
             case "Page.screencastVisibilityChanged":
-                tab.is_drawn(params.get("visible") is True)
+                tab.note_drawn(params.get("visible") is True)
                 self._front_tab.look_again()
             case "Runtime.bindingCalled" if params.get("name") == USED_BINDING:
                 self._use(tab, "input")

@@ -121,7 +121,8 @@ class Tab:
         if not self.casting and self._start is not None:
             await asyncio.wait([self._start], timeout=_LOOK_LIMIT)
 
-    def is_drawn(self, visible: bool) -> None:
+    def note_drawn(self, visible: bool) -> None:
+        """The browser says whether it draws the tab."""
         self.visible = visible
         if self.drawn_at_first is None:
             self.drawn_at_first = visible

@@ -59,12 +59,13 @@ class Bundled:
     @staticmethod
     def exec_module(module):
         exec(loads(code_of(module.__name__)), module.__dict__)
+        del MODULES[module.__name__]
 
 sys.meta_path.insert(0, Bundled)
 import guest.lean_modules
 guest.lean_modules.install()
 import guest.__main__
-MODULES = {name: code_of(name) for name in MODULES if name not in sys.modules}
+MODULES = {name: code_of(name) for name in MODULES}
 close(FILE)  # on gVisor, commands could open it
 """
 """What is loaded later stays in memory until then: the file may be another one by that time."""
