@@ -21,7 +21,7 @@ from websockets.asyncio.client import connect
 from cubicle.drivers.memory import MemoryDriver
 from cubicle.sandbox.chat_index import ChatIndex
 from cubicle.sandbox.fleet import Fleet
-from tests.support import fork_server, limits, loop, marked_files, remains, skips
+from tests.support import failures, fork_server, limits, loop, marked_files, remains, skips
 
 # A busy machine is no failure. In a hurry (`make test-fast`) fewer examples and smaller crowds have to do.
 IN_A_HURRY = bool(os.environ.get("CUBICLE_FAST"))
@@ -128,6 +128,7 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Give each run a short folder of its own: runs side by side leave each other alone, and paths of sockets fit."""
+    failures.begin(config)
     if not hasattr(config, "workerinput") and config.option.basetemp is None:
         config.option.basetemp = tempfile.mkdtemp(prefix="cubicle-tests-", dir="/tmp")
         # Whatever is started from here on can be known by this.
@@ -172,6 +173,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.write_line(f"LEFT OPEN {line}", yellow=True)
     for line in config.stash.get(LEFT, []):
         terminalreporter.write_line(f"LEFT BEHIND {line}", red=True)
+    failures.note(terminalreporter, config, config.stash.get(LEFT, []))
 
 
 def _remove(config: pytest.Config) -> None:

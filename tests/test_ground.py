@@ -72,12 +72,19 @@ def test_that_takes_long():
 @pytest.mark.parametrize("workers", [(), ("-p", "xdist", "-n", "2")], ids=["alone", "side by side"])
 def test_where_all_is_promised_a_skip_fails_unless_the_kernel_is_why(tmp_path: Path, workers: tuple[str, ...]) -> None:
     (tmp_path / "test_skipping.py").write_text(SKIPPING)
-    done = _run(tmp_path, *workers, CUBICLE_REQUIRE_ALL="1")
+    failures = tmp_path / "failures"
+    failures.write_text("of the part before\n")
+    done = _run(tmp_path, *workers, CUBICLE_REQUIRE_ALL="1", CUBICLE_FAILURES=str(failures))
     assert "1 failed, 1 skipped, " in done.stdout, done.stdout
     assert "no moon either (tests/support/skips.py does not allow this" in done.stdout
     assert "needs a moon (tests/support/skips.py does not allow this" in done.stdout
     assert "SKIPPED 1 × this kernel has no xfs with quotas: unknown file system" in done.stdout
     assert "LEFT OUT 1 × long version: CUBICLE_LONG=1 runs it" in done.stdout
+    kept = failures.read_text()
+    assert kept.startswith("of the part before\nFAILED ")
+    assert "FAILED test_skipping.py::test_for_want_of_a_moon (call)\n" in kept
+    assert "\n    Skipped: needs a moon (tests/support/skips.py" in kept
+    assert kept.count("FAILED ") == 2, "one in a test, one by its mark"
     assert done.returncode == pytest.ExitCode.TESTS_FAILED
 
 

@@ -79,9 +79,11 @@ def test_all_parts_run_when_the_images_are_built_and_one_failure_fails_all(tmp_p
     stand_in(tmp_path, "pytest", MARKING)
     late = f"until [ -e {tmp_path}/begun ]; do sleep 0.02; done"
     stand_in(tmp_path, "cubicle", f"#!/bin/sh\n{late}\necho built $3\n")
-    environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    failures = tmp_path / "failures"
+    environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "CUBICLE_FAILURES": str(failures)}
     done = subprocess.run([SCRIPT], env=environment, capture_output=True, text=True, timeout=200, check=False)
     assert done.returncode == 1
+    assert failures.read_text() == "==> exit 1: pytest -m serial and not kubernetes tests/two.py\n"
     parts = [line for line in done.stdout.splitlines() if line.startswith("part: ")]
     assert len(parts) == 3
     assert parts[1].endswith("not kubernetes and not serial tests/one.py tests/two.py"), "and does not collect the rest"
