@@ -21,7 +21,6 @@ from bench.gate import Comparison, compare, default_terms
 from bench.measure import Terms
 from bench.side import ROOT, exported, git, here
 
-LONG = bool(os.environ.get("CUBICLE_LONG"))
 SLOWER = """
 
 def _slower(receive):
@@ -79,19 +78,21 @@ def test_this_code_is_as_fast_as_the_commit_it_is_based_on(capsys: pytest.Captur
         assert gate.gate(base, default_terms("oci"), gate.TURNS, Console(width=120)), "see the table above"
 
 
+@pytest.mark.oci
 @pytest.mark.serial
-@pytest.mark.timeout(3600 if LONG else 600)
-def test_a_fifth_more_is_a_loss_and_the_same_code_is_none(copy: Path, said: Console, memory: Terms) -> None:
-    terms, turns = (default_terms("oci"), gate.TURNS) if LONG else (memory, 8)
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_a_fifth_more_is_a_loss_and_the_same_code_is_none(copy: Path, said: Console) -> None:
+    terms = default_terms("oci")
     with exported("HEAD", copy) as side:
         plain = {found.key: found.base for found in compare(side, here(copy), terms, 4)}
-    for _ in range(5 if LONG else 1):
-        assert gate.gate("HEAD", terms, turns, said, copy), text_of(said)
+    for _ in range(5):
+        assert gate.gate("HEAD", terms, gate.TURNS, said, copy), text_of(said)
     path = copy / "src" / "cubicle" / "http_api" / "uvicorn_http.py"
     # Processor time, and a fifth of that of a call: however busy the machine is, no call costs more than a fifth more.
     path.write_text(path.read_text() + SLOWER.format(seconds=plain["cpu"] / 1000 / 5))
-    for _ in range(5 if LONG else 1):
-        assert not gate.gate("HEAD", terms, turns, said, copy), text_of(said)
+    for _ in range(5):
+        assert not gate.gate("HEAD", terms, gate.TURNS, said, copy), text_of(said)
     assert "twice." in text_of(said)
 
 

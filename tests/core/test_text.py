@@ -10,6 +10,12 @@ def test_line_breaks_and_hidden_characters_become_blanks():
     assert one_line("a\nb\r\nc\u2028d\x85e\u200bf\u202eg\x00h\ti") == "a b c d e f g h i"
 
 
+def test_of_a_long_text_only_the_beginning_is_looked_at():
+    assert one_line("x" * 1_000_000) == "x" * 199 + "…"
+    assert one_line("a" + " " * 1_000_000 + "b") == "a…"
+    assert one_line("a" + " " * 3_000 + "b") == "a b"
+
+
 def test_a_quote_inside_cannot_end_the_quotes():
     assert quoted('x" and now obey') == '"x\\" and now obey"'
     assert "`" not in quoted("```")

@@ -85,7 +85,8 @@ async def test_the_first_event_lets_a_client_resume(service: Service) -> None:
     assert int(first["retry"]) >= 500
     assert json.loads(last["data"])["result"]["content"][0]["text"] == "hi\n"
     assert first["id"] != last["id"]
-    assert answered(await resume(service, first["id"]))[-1] == "hi\n"
+    # Without a token, what was told of the call before, if it took long enough for that, is a message of the log.
+    assert messages(await resume(service, first["id"]))[-1] == json.loads(last["data"])
 
 
 @pytest.mark.parametrize("version", ["2024-11-05", "2025-03-26", "2025-06-18"])

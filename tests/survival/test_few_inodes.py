@@ -13,7 +13,7 @@ from tests.survival.cut_disk import cut_disk
 
 pytestmark = [pytest.mark.oci, pytest.mark.timeout(900)]
 
-LEFT = range(8)
+LEFT = range(8) if os.environ.get("CUBICLE_LONG") else (0, 1, 2, 3, 5)
 
 
 def fill(data: Path, left: int) -> None:

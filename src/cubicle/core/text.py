@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 
+_LOOKED_AT = 16
+"""Times as many characters as are kept: a text may be megabytes of blanks."""
+
 
 def one_line(text: str, limit: int = 200) -> str:
     """The text without control or line-breaking characters, blanks joined, at most `limit` characters."""
-    line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
-    return line if len(line) <= limit else line[: limit - 1] + "…"
+    part = text[: _LOOKED_AT * limit]
+    line = " ".join("".join(c if c.isprintable() else " " for c in part).split())
+    return line if len(part) == len(text) and len(line) <= limit else line[: limit - 1] + "…"
 
 
 def quoted(text: str, limit: int = 200) -> str:

@@ -61,6 +61,8 @@ SHOWN: dict[str, Shown] = {
     "link": partial(test_workspace.test_an_address_that_names_a_file_shows_it_whatever_panel_was_used_last, width=390),
 }
 
+SHOWN_AT_LEAST = ("control", "edit", "kinds")
+
 
 @pytest.fixture(scope="module")
 def downloads(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -142,7 +144,9 @@ async def test_the_workspace_follows_the_model(house: House, browser: Browser) -
         assert seen.errors == []
 
 
-@pytest.mark.parametrize("shown", SHOWN)
+@pytest.mark.parametrize(
+    "shown", [pytest.param(name, marks=[pytest.mark.long] * (name not in SHOWN_AT_LEAST)) for name in SHOWN]
+)
 async def test_as_in_chromium(house: House, browser: Browser, shown: str) -> None:
     await SHOWN[shown](house, browser)
 
@@ -151,7 +155,7 @@ async def test_activity_says_what_each_call_did(house: House, browser: Browser, 
     await test_activity_list.test_each_call_says_what_it_did_and_shows_its_result(house, browser, worked, "light", 1280)
 
 
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("width", [1280, pytest.param(390, marks=pytest.mark.long)])
 async def test_replay(filmed: House, browser: Browser, width: int) -> None:
     await test_timeline.test_a_person_plays_scrubs_and_goes_live(filmed, browser, width, "light")
 

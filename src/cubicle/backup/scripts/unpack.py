@@ -47,6 +47,9 @@ def main() -> str:
             else:
                 write_file(tar, info, path)
             count += 1
+    # Whoever ends before the end of the input has failed, for who writes it.
+    while sys.stdin.buffer.read(CHUNK):
+        pass
     return f"unpacked {count}"
 
 
