@@ -169,7 +169,7 @@ async def test_a_pool_that_is_half_full_is_filled_up_when_nobody_takes_one(
     ground: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(warm_pool, "_GIVE_WAY_SECONDS", 60.0)
-    monkeypatch.setattr(warm_pool, "_QUIET_SECONDS", 60.0)
+    monkeypatch.setattr(warm_pool, "_QUIET_SECONDS", 6.0)
     async with ground.pool(6, 6) as pool:
         await pool.filled()
         assert len(await come(pool, "a", 2)) == 2
