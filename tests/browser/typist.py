@@ -50,4 +50,9 @@ class Typist:
         return shown
 
     async def leave(self) -> None:
-        await self.socket.close()
+        async def listen() -> None:
+            async for _ in self.socket:
+                pass
+
+        # What was not listened to stands before the answer to the goodbye.
+        await asyncio.gather(self.socket.close(), listen(), return_exceptions=True)

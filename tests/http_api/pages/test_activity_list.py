@@ -32,14 +32,19 @@ TOO_WIDE = """() => document.documentElement.scrollWidth <= innerWidth ? [] : [.
 SCROLL = """async ([selector, step, milliseconds]) => {
   const box = document.querySelector(selector);
   const times = [];
-  let last = await new Promise(requestAnimationFrame);
+  // A busy machine's Chromium has been seen to draw no more: that would be waited for forever.
+  const frame = () => new Promise((done) => {
+    requestAnimationFrame(done);
+    setTimeout(() => done(performance.now()), 2000);
+  });
+  let last = await frame();
   const end = last + milliseconds;
   let direction = -1;
   while (last < end) {
     if (box.scrollTop <= 0) direction = 1;
     if (box.scrollTop + box.clientHeight >= box.scrollHeight - 1) direction = -1;
     box.scrollTop += direction * step;
-    const now = await new Promise(requestAnimationFrame);
+    const now = await frame();
     times.push(now - last);
     last = now;
   }
