@@ -26,12 +26,12 @@ LONG = bool(os.environ.get("CUBICLE_LONG"))
 pytestmark = [pytest.mark.oci, pytest.mark.real, pytest.mark.timeout(7200 if LONG else 900)]
 
 # Seconds from the last use to the cut, round by round: nine in all, or 300.
-DELAYS = {
+DELAYS: dict[str, list[float]] = {
     "ext4": [0, 0.3, 2, 15],
     "xfs": [0, 0.3, 2],
     "xfs-quota": [0, 2],
 }
-MANY = dict.fromkeys(DELAYS, [0, 0.3, 2, 15, 0] * 20)
+MANY: dict[str, list[float]] = dict.fromkeys(DELAYS, [0, 0.3, 2, 15, 0] * 20)
 UPLOADS = "/mnt/user-data/uploads"
 
 
