@@ -4,16 +4,45 @@ new sandbox has, and no link is followed to a file. Its output is one line: how 
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import tarfile
 
 CHUNK = 256 * 1024
 
 
+def make_folder(path: str) -> None:
+    try:
+        os.makedirs(path, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):  # the new sandbox has a file there, or on the way
+        above = path
+        while not os.path.lexists(above):
+            above = os.path.dirname(above)
+        os.unlink(above)
+        os.makedirs(path)
+
+
 def make_room(path: str) -> None:
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    if os.path.lexists(path) and (os.path.islink(path) or not os.path.isdir(path)):
+    make_folder(os.path.dirname(path))
+    if os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path)
+    elif os.path.lexists(path):
         os.unlink(path)
+
+
+def make_link(target: str, path: str) -> None:
+    """Folders come before links: its own may be one by now that nobody may write."""
+    folder = os.path.dirname(path)
+    make_folder(folder)
+    found = os.stat(folder)
+    is_closed = found.st_mode & 0o300 != 0o300
+    if is_closed:
+        os.chmod(folder, found.st_mode & 0o777 | 0o300)
+    make_room(path)
+    os.symlink(target, path)
+    if is_closed:
+        os.chmod(folder, found.st_mode & 0o777)
+        os.utime(folder, ns=(found.st_atime_ns, found.st_mtime_ns))
 
 
 def write_file(tar: tarfile.TarFile, info: tarfile.TarInfo, path: str) -> None:
@@ -38,10 +67,9 @@ def main() -> str:
             area, _, inner = info.name.partition("/")
             path = os.path.join(folders[area], inner) if inner else folders[area]
             if info.issym():
-                make_room(path)
-                os.symlink(info.linkname, path)
+                make_link(info.linkname, path)
             elif info.isdir():
-                os.makedirs(path, exist_ok=True)
+                make_folder(path)
                 os.chmod(path, info.mode & 0o777)
                 os.utime(path, (info.mtime, info.mtime))
             else:
