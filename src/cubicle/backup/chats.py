@@ -27,12 +27,12 @@ from cubicle.core.api_keys import is_tenant
 from cubicle.core.chat import BadChatId, Chat
 from cubicle.journal.startup import IMPORTED
 from cubicle.journal.verify import verify
-from cubicle.machine.errors import NoSpace, OwnerHasSandbox, SandboxError
+from cubicle.machine.errors import NoSpace, NotRunning, OwnerHasSandbox, SandboxError
 from cubicle.machine.machine import Machine
 from cubicle.record import BadRecord, Fields
 from cubicle.removal import journal_folder
 from cubicle.sandbox.chat_index import ChatIndex, ChatRecord
-from cubicle.sandbox.driver import Driver, SandboxSeen, State
+from cubicle.sandbox.driver import Driver, SandboxSeen
 from cubicle.sandbox.trash import TrashNote
 from cubicle.sandbox.warm_pool import connect, new_name
 
@@ -74,10 +74,11 @@ async def add_chat(
 
 @asynccontextmanager
 async def _up(driver: Driver, seen: SandboxSeen) -> AsyncIterator[Machine]:
-    was_up = seen.state is State.RUNNING
-    if not was_up:
+    try:  # whatever it was when it was seen: others may have started or stopped it since
+        machine, was_up = await connect(driver, seen.name), True
+    except NotRunning:
         await driver.start(seen.name, seen.owner)
-    machine = await connect(driver, seen.name)
+        machine, was_up = await connect(driver, seen.name), False
     try:
         before = (await machine.stats()).processes
         yield machine

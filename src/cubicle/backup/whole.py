@@ -10,7 +10,7 @@ import asyncio
 import os
 import secrets
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO
 
@@ -63,7 +63,11 @@ async def backup(kept: ChatPlace, output: IO[bytes], tell: Told) -> Outcome:
             name = known.chat.id if known else seen.owner
             tell(name)
             try:
-                await add_chat(kept, seen, known, writer, journal=False)
+                # The list may be hours old by now.
+                now = await kept.driver.find(seen.owner, seen.name)
+                if now is None:
+                    continue  # it was removed
+                await add_chat(kept, replace(seen, name=now), known, writer, journal=False)
                 outcome.done.append(name)
             except (SandboxError, BadArchive) as error:
                 outcome.failed[name] = str(error)

@@ -1,0 +1,108 @@
+"""A backup takes its time: the service and its users go on meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from cubicle.backup.chats import ChatPlace, read_through
+from cubicle.backup.scripts import program
+from cubicle.backup.whole import backup
+from cubicle.core.chat import Chat
+from cubicle.drivers.memory import MemoryDriver
+from cubicle.machine.machine import Machine
+from cubicle.sandbox.chat_index import ChatIndex
+from cubicle.sandbox.driver import SandboxSeen, State
+from cubicle.sandbox.warm_pool import connect
+from tests.support.emptying import leave
+
+CHAT = Chat("one")
+MAX_FILES = 2**30
+
+
+class BusyDriver(MemoryDriver):
+    """Something happens behind the list of sandboxes that a backup goes by."""
+
+    meanwhile: Callable[[], Awaitable[None]] | None = None
+
+    async def list(self) -> Sequence[SandboxSeen]:
+        found = await super().list()
+        work, self.meanwhile = self.meanwhile, None
+        if work is not None:
+            await work()
+        return found
+
+
+@pytest.fixture
+async def driver(tmp_path: Path) -> AsyncIterator[BusyDriver]:
+    made = BusyDriver(tmp_path)
+    await asyncio.to_thread(program, "pack")
+    await made.open()
+    await made.start("one", CHAT.digest)
+    yield made
+    await leave(made)
+
+
+@pytest.fixture
+def kept(driver: BusyDriver, tmp_path: Path) -> ChatPlace:
+    index = ChatIndex(tmp_path / "chats")
+    index.open()
+    index.enter(CHAT)
+    return ChatPlace(driver, index, tmp_path, MAX_FILES)
+
+
+async def made_of(kept: ChatPlace) -> tuple[list[str], dict[str, str], list[str]]:
+    """The chats of a backup that are whole, those that are not, and what a restore finds."""
+    file = io.BytesIO()
+    outcome = await backup(kept, file, lambda name: None)
+    return outcome.done, outcome.failed, list(read_through(file, MAX_FILES).chats or {})
+
+
+async def test_one_that_is_stopped_meanwhile_is_in_it(driver: BusyDriver, kept: ChatPlace) -> None:
+    async def stop() -> None:
+        await driver.stop("one")
+
+    driver.meanwhile = stop
+    assert await made_of(kept) == (["one"], {}, [CHAT.digest])
+    assert [seen.state for seen in await driver.list()] == [State.STOPPED]
+
+
+async def test_one_that_is_started_meanwhile_is_not_stopped(driver: BusyDriver, kept: ChatPlace) -> None:
+    """A program runs in it from before its turn to after it."""
+    used: list[Machine] = []
+
+    async def use() -> None:
+        await driver.start("one", CHAT.digest)
+        used.append(await connect(driver, "one"))
+        await used[0].output("sleep 1000 >/dev/null 2>&1 &")
+
+    await driver.stop("one")
+    driver.meanwhile = use
+    assert await made_of(kept) == (["one"], {}, [CHAT.digest])
+    assert used[0].alive
+    used[0].close()
+
+
+async def test_one_that_is_deleted_meanwhile_does_not_come_back(driver: BusyDriver, kept: ChatPlace) -> None:
+    async def delete() -> None:
+        await driver.delete("one")
+
+    await driver.stop("one")
+    driver.meanwhile = delete
+    assert await made_of(kept) == ([], {}, [])
+    assert await driver.list() == []
+
+
+async def test_one_that_is_removed_and_made_anew_meanwhile_is_in_it(driver: BusyDriver, kept: ChatPlace) -> None:
+    async def make_anew() -> None:
+        await driver.delete("one")
+        await driver.start("two", CHAT.digest)
+
+    await driver.stop("one")
+    driver.meanwhile = make_anew
+    assert await made_of(kept) == (["one"], {}, [CHAT.digest])
+    assert [seen.name for seen in await driver.list()] == ["two"]
