@@ -238,6 +238,34 @@ async def test_without_a_trash_an_old_chat_is_deleted(make: MakeFleet, machine: 
         assert await fleet.trash() == []
 
 
+async def test_what_is_restored_while_the_trash_is_emptied_is_not_deleted(
+    make: MakeFleet, machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To delete a large sandbox takes its time: `cubicle undelete` may say "Restored" of the next one meanwhile."""
+    restored: list[Chat] = []
+    async with make() as fleet:
+        await fill(fleet)
+        for chat in CHATS:
+            await fleet.remove(chat)
+        await sweep(fleet)
+        driver = driver_of(fleet)
+        delete = driver.delete
+
+        async def delete_slowly(name: str) -> None:
+            for each in await driver.discarded():
+                if each.name != name and not restored and each.note is not None and each.note.chat is not None:
+                    await driver.restore(each.name, each.note.chat.digest)
+                    await asyncio.to_thread(ChatIndex(tmp_path / "chats").enter, each.note.chat)
+                    restored.append(each.note.chat)
+            await delete(name)
+
+        monkeypatch.setattr(driver, "delete", delete_slowly)
+        await service_for(fleet, machine, 7.1 * DAY)
+        assert await fleet.trash() == []
+        async with fleet.lease(restored[0], create=False) as found:
+            assert (await found.output("cat ~/kept"))[1].decode() == f"{restored[0].id}\n"
+
+
 async def test_what_cannot_be_saved_is_said_and_serves_on(
     make: MakeFleet, machine: Machine, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -317,3 +345,51 @@ async def test_a_chat_removed_beside_the_service_gets_a_new_sandbox(make: MakeFl
         await sweep(fleet)
         assert not fleet.has(CHATS[1])
         assert fleet.has(CHATS[0])
+
+
+async def test_a_sandbox_that_another_chat_got_beside_the_service_ages_by_that_chat(
+    make: MakeFleet, machine: Machine, tmp_path: Path
+) -> None:
+    """`cubicle rm` and `undelete --as` between two looks: it never was in the trash, as far as the service saw."""
+    old, new, index = CHATS[0], Chat("new"), ChatIndex(tmp_path / "chats")
+    async with make() as fleet:
+        await fill(fleet)
+        await sweep(fleet)
+        overview = fleet.state(old)
+        assert overview is not None
+        await driver_of(fleet).discard(overview.name, TrashNote(old, "by hand", time.time()))
+        await asyncio.to_thread(index.remove, old.digest)
+        await driver_of(fleet).restore(overview.name, new.digest)
+        await asyncio.to_thread(index.enter, new)
+        async with fleet.lease(new) as found:
+            assert found.name == overview.name
+            await service_for(fleet, machine, 1.1 * DAY)
+            assert (await found.output("cat ~/kept"))[1] == b"chat-0\n"
+            await service_for(fleet, machine, 30 * DAY)
+        assert overview.name not in {each.name for each in await fleet.trash()}
+        assert not fleet.has(old)
+        async with fleet.lease(new) as found:
+            assert (await found.output("cat ~/kept"))[1] == b"chat-0\n"
+
+
+async def test_an_imported_chat_does_not_age_by_the_name_that_it_was_imported_under(
+    make: MakeFleet, machine: Machine, tmp_path: Path
+) -> None:
+    """The service looks, for something else is removed, while `cubicle import` fills a sandbox."""
+    importing, new, index = Chat("import-0123"), Chat("new"), ChatIndex(tmp_path / "chats")
+    async with make() as fleet:
+        await fill(fleet)
+        driver, name = driver_of(fleet), fleet.pool.part.new_name()
+        await asyncio.to_thread(index.enter, importing)
+        await driver.start(name, importing.digest)
+        await fleet.remove(CHATS[0])
+        await sweep(fleet)
+        await driver.discard(name, TrashNote(new, "an import that was not finished", time.time()))
+        await driver.restore(name, new.digest)
+        await asyncio.to_thread(index.remove, importing.digest)
+        await asyncio.to_thread(index.enter, new)
+        async with fleet.lease(new) as found:
+            await found.output("echo new > ~/kept")
+            await service_for(fleet, machine, 31 * DAY)
+            assert name not in {each.name for each in await fleet.trash()}
+            assert (await found.output("cat ~/kept"))[1] == b"new\n"

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
 from cubicle.sandbox.clock import DAY, QUIET_SECONDS, Clock, ServiceClock
 from cubicle.sandbox.driver import Driver, State
+from cubicle.sandbox.removals import Removals
 from cubicle.sandbox.slot import Slot
 
 log = logging.getLogger(__name__)
@@ -80,9 +81,8 @@ class Expiry:
         used: Callable[[Slot], None],
         stop: Callable[[Slot], Awaitable[None]],
         remove: Callable[[Slot], Awaitable[None]],
-        trash_changed: Callable[[Collection[str]], Awaitable[None]],
         deleted: Callable[[str], Awaitable[None]],
-        follow_deleted: Callable[[], Awaitable[Collection[str]]],
+        removals: Removals,
         empties_trash: bool = True,
     ) -> None:
         self._driver = driver
@@ -92,9 +92,8 @@ class Expiry:
         self._used = used
         self._stop = stop
         self._remove = remove
-        self._trash_changed = trash_changed
         self._deleted = deleted
-        self._follow_deleted = follow_deleted
+        self._removals = removals
         self._empties_trash = empties_trash
         """Of several processes over the same sandboxes one does."""
         self._in_trash: dict[str, float] | None = None
@@ -118,7 +117,7 @@ class Expiry:
                 log.exception("sweeping failed", extra={"chat": slot.chat.id if slot.chat else "?"})
         try:
             await self._sweep_trash()
-            self._clock.forget(await self._follow_deleted())
+            self._clock.forget(await self._removals.follow_deleted())
         except Exception:
             log.exception("the trash could not be swept")
 
@@ -126,8 +125,8 @@ class Expiry:
         """Save for the last time; what another program has just deleted is not written down again."""
         try:
             async with asyncio.timeout(_LAST_LOOK_SECONDS):
-                await self._trash_changed({each.name for each in await self._driver.discarded()})
-                self._clock.forget(await self._follow_deleted())
+                await self._removals.follow_trash({each.name for each in await self._driver.discarded()})
+                self._clock.forget(await self._removals.follow_deleted())
         except Exception:
             log.exception("the sandboxes could not be looked at before the end")
         await self.save()
@@ -150,6 +149,8 @@ class Expiry:
         if not slot.name or self._fate(slot) is Fate.KEEP:
             return
         async with slot.lock:
+            if await self._removals.follow_given(slot):
+                return
             match self._fate(slot):  # it may have been used meanwhile
                 case Fate.REMOVE:
                     await self._remove(slot)
@@ -172,10 +173,12 @@ class Expiry:
         first_seen = {each.name: self._clock.last_use(_trash_key(each.name)) for each in found}
         self._in_trash = {name: before.get(name, seen) for name, seen in first_seen.items()}
         if before.keys() != self._in_trash.keys():
-            await self._trash_changed(self._in_trash.keys())
+            await self._removals.follow_trash(self._in_trash.keys())
         for each in found:
             age, readable = self._clock.now() - self._in_trash[each.name], each.note is not None
             if self._empties_trash and is_deleted(self._ages, age=age, calm=self._clock.calm, readable=readable):
+                if each.name not in {one.name for one in await self._driver.discarded()}:
+                    continue  # those before it took their time: it was restored meanwhile
                 chat = each.note.chat if each.note else None
                 log.info("deleted from the trash", extra={"chat": chat.id if chat else "?"})
                 await self._driver.delete(each.name)

@@ -91,9 +91,8 @@ class Fleet:
             used=self._used,
             stop=self._stop,
             remove=self._expire,
-            trash_changed=removals.follow_trash,
             deleted=self.lifecycle.tell_deleted,
-            follow_deleted=removals.follow_deleted,
+            removals=removals,
             empties_trash=self._sharing.part.slot == 1,
         )
         self.ladder = IdleLadder(driver, self._slots, freeze_after)

@@ -54,6 +54,18 @@ class Removals:
                     forgotten.add(slot.key)
         return forgotten
 
+    async def follow_given(self, slot: Slot) -> bool:
+        """Forget one that is another chat's now: it was removed and restored, or imported, between two looks. Whether
+        that was so. The slot is locked."""
+        found = await self._driver.find(slot.digest, slot.name)
+        if found == slot.name:
+            return False
+        if found is None and not any(seen.name == slot.name for seen in await self._driver.list()):
+            return False  # it is nobody's
+        if not slot.leases:
+            await self._forget(slot, gone=False)
+        return True
+
     async def _is_deleted(self, slot: Slot) -> bool:
         if await self._driver.find(slot.digest, slot.name) is not None:
             return False
