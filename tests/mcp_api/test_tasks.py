@@ -412,3 +412,22 @@ async def test_a_list_reads_no_answer(service: Service, monkeypatch: pytest.Monk
         (failing["taskId"], "failed"),
         (large["taskId"], "completed"),
     ]
+
+
+@pytest.mark.parametrize(("method", "read"), [("tasks/get", "find_call"), ("tasks/list", "scan")])
+async def test_a_task_that_ends_while_the_journal_is_read_has_not_failed(
+    service: Service, monkeypatch: pytest.MonkeyPatch, method: str, read: str
+) -> None:
+    id = (await started(service, WAITING))["taskId"]
+    reads = getattr(Journal, read)
+
+    async def ends_meanwhile(*arguments: Any) -> Any:
+        found = await reads(*arguments)
+        monkeypatch.setattr(Journal, read, reads)
+        await service.bash("touch go")
+        await asked(service, "tasks/result", id)
+        return found
+
+    monkeypatch.setattr(Journal, read, ends_meanwhile)
+    result = (await asked(service, method, id))["result"]
+    assert [task["status"] for task in result.get("tasks", [result])] == ["completed"]

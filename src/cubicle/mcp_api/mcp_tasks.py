@@ -132,7 +132,10 @@ class McpTasks:
         """Raises NoSuchTask."""
         running = await self.running(chat, id)
         kept = await self._kept(chat, _identity(id))
-        state = await self._state(chat, id, kept, running is not None and not running.is_done)
+        is_running = running is not None and not running.is_done
+        if kept.end is None and not is_running:
+            kept = await self._kept(chat, _identity(id))  # it may have ended while the journal was read
+        state = await self._state(chat, id, kept, is_running)
         return _waiting(state, running)
 
     async def answer(self, chat: Chat, id: str, replies: Mapping[str, Any]) -> None:
@@ -182,9 +185,11 @@ class McpTasks:
         found = await self._journal.scan(chat, lambda entries: _tasks(entries, before, now))
         part = found[:MAX_LISTED]
         states = []
-        for kept in part:
-            identity = str(kept.begin.fields.get("identity"))
+        for listed in part:
+            kept, identity = listed, str(listed.begin.fields.get("identity"))
             known = self._calls.running(chat, identity)
+            if kept.end is None and known is None:  # it may have ended while the journal was read
+                kept = await self._journal.find_call(chat, identity) or kept
             state = _outcome(task_of(identity), kept.begin, kept.end, known is not None)
             states.append(_waiting(state, known.call if known is not None else None))
         return states, part[-1].begin.number if len(found) > MAX_LISTED else None
