@@ -346,6 +346,22 @@ async def test_a_read_that_is_cancelled_is_closed_by_the_thread_that_reads(
     await until(lambda: str(sandbox.path) not in links())
 
 
+@pytest.mark.parametrize("count", [1, 3], ids=["the only one", "more than are looked at"])
+async def test_a_file_whose_asker_leaves_while_it_is_looked_at_is_closed(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    slow = Slow(monkeypatch, "fstat")
+    copy = os.open(sandbox.path, os.O_RDONLY)
+    asking = [asyncio.ensure_future(sandbox.offered((END, [copy]))) for _ in range(count)]
+    await until(lambda: slow.began.is_set() and links().count(str(sandbox.path)) == 1 + count)
+    for one in asking:
+        one.cancel()
+    await asyncio.gather(*asking, return_exceptions=True)
+    os.close(copy)
+    slow.may.set()
+    await until(lambda: str(sandbox.path) not in links())
+
+
 @pytest.mark.parametrize("way", ["pread", "sendfile"])
 async def test_a_disk_that_does_not_answer_holds_nobody(
     sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch, way: str

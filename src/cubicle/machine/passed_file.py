@@ -95,22 +95,26 @@ async def receive(link: socket.socket, line: GuestLink, threads: FileThreads, re
     NotHanded when it brings none, MachineError when it says no. Waits without limit: the caller sets one.
     """
     descriptor, answer = await fd_passing.ask(link, request.replace(hand=True))
-    found = await threads.run(partial(checked, descriptor))
+    shared = _Shared(descriptor, fd_passing.close)
+    try:
+        found = await threads.run(partial(_look_at, shared))
+    except BaseException:
+        shared.drop()
+        raise
     rest = max(0, found.st_size - request.offset)
     length = rest if request.length is None else min(request.length, rest)
     return PassedFile(descriptor, line, threads, FileStat.of(answer.path, found), request.offset, length)
 
 
-def checked(descriptor: int) -> os.stat_result:
-    """What the descriptor leads to, if it is a plain file that can only be read; else it is closed."""
-    try:
-        found = os.fstat(descriptor)
-        flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
-    except OSError:
-        fd_passing.close(descriptor)
-        raise NotPassed("this is not usable") from None
+def _look_at(shared: _Shared) -> os.stat_result:
+    """What the descriptor leads to, if it is a plain file that can only be read."""
+    with shared.used() as descriptor:
+        try:
+            found = os.fstat(descriptor)
+            flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
+        except OSError:
+            raise NotPassed("this is not usable") from None
     if not stat.S_ISREG(found.st_mode) or flags & os.O_PATH or flags & os.O_ACCMODE != os.O_RDONLY:
-        fd_passing.close(descriptor)
         raise NotPassed("this is no plain file that can only be read")
     return found
 
@@ -211,8 +215,9 @@ class PassedFile(FileReader):
 class _Shared:
     """A descriptor that a thread may still use when its owner is done with it: the last of the two closes it."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, close: Callable[[int], None] = os.close) -> None:
         self.number = number
+        self._close = close
         self._lock = threading.Lock()
         self._users = 1
 
@@ -232,7 +237,7 @@ class _Shared:
             self._users -= 1
             closes = not self._users
         if closes:
-            os.close(self.number)
+            self._close(self.number)
 
 
 def _takes(target: int) -> bool:
