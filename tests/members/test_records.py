@@ -13,11 +13,13 @@ from typing import Any
 
 import pytest
 
+from cubicle.drivers.kubernetes import members
 from cubicle.drivers.kubernetes.members import LeaseRecords
+from cubicle.machine.errors import SandboxError
 from cubicle.members import disk_records
 from cubicle.members.disk_records import DiskRecords
 from cubicle.members.owners import Owners
-from cubicle.members.records import MemberRecords, Ownership
+from cubicle.members.records import MemberRecords, NoRecords, Ownership
 from tests.drivers.kubernetes import cluster
 
 DIGEST, OTHER = "a" * 32, "b" * 32
@@ -201,6 +203,40 @@ async def test_a_member_that_is_silent_is_dead_after_a_while(tmp_path: Path) -> 
     finally:
         await other.close()
         await silent.close()
+
+
+async def test_while_the_api_server_is_down_nobody_dies_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What nobody could see counts for nothing: requests that members work on go on, and chats stay where they are."""
+    monkeypatch.setattr(members, "_BLIND_SECONDS", _RENEW, raising=False)
+    make = await asyncio.to_thread(on_a_cluster, tmp_path)
+    first, second = make(1), make(2)
+    (await first.open()).close()
+    (await second.open()).close()
+    try:
+        assert isinstance(first, LeaseRecords)
+        assert isinstance(second, LeaseRecords)
+        assert first._keeping is not None
+        with pytest.MonkeyPatch.context() as outage:
+            for each, verb in ((first, "patch"), (second, "list")):
+                outage.setattr(each._client, verb, _no_answer)
+            await asyncio.sleep(_DEAD + _RENEW)
+            assert await second.is_alive(first.name)
+            with pytest.raises(NoRecords):
+                await second.dead()
+            first._keeping.cancel()  # it is late with its next renewal
+        assert await second.dead() == []
+        assert await second.living() == sorted([first.name, second.name])
+        async with asyncio.timeout(30):  # from now on it is looked at again, and is silent
+            while not await second.dead():
+                await asyncio.sleep(0.05)
+        assert not await second.is_alive(first.name)
+    finally:
+        await second.close()
+        await first.close()
+
+
+async def _no_answer(*_arguments: object) -> None:
+    raise SandboxError("The API server does not answer.")
 
 
 _MEMBER = """

@@ -1,8 +1,9 @@
 """The records of members on a cluster: a Lease for each member, and one for each chat that says who owns it.
 
 A member renews its Lease every few seconds. Whoever watches takes it for dead when the Lease has not changed for a
-while by the watcher's own clock: no date of one host is compared with that of another. A member that was taken for
-dead and lives finds its chats in the hands of others, and the guests serve the highest epoch only (docs/kubernetes.md).
+while by the watcher's own clock: no date of one host is compared with that of another, and time in which the watcher
+could not look does not count. A member that was taken for dead and lives finds its chats in the hands of others, and
+the guests serve the highest epoch only (docs/kubernetes.md).
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ _Found = TypeVar("_Found")
 
 RENEW_SECONDS = 5.0
 DEAD_SECONDS = 15.0
+_BLIND_SECONDS = 3.0
+"""Members look at each other every second. What is longer between two looks was an outage, and kills nobody."""
 _APP = "cubicle-member"
 _NAME = "app.kubernetes.io/name"
 _ADDRESS = "cubicle.dev/address"
@@ -64,6 +67,7 @@ class LeaseRecords:
         self._client: KubernetesClient
         self._seen: dict[str, tuple[str, float]] = {}
         """The version of each member's Lease when it was last seen to change, and when that was."""
+        self._looked = time.monotonic()
         self._addresses: dict[str, tuple[str, int]] = {}
         self._keeping: asyncio.Task[None] | None = None
         self.lapsed = False
@@ -144,7 +148,7 @@ class LeaseRecords:
             return True
         if holder not in self._seen:
             await self._look()
-        return holder in self._seen and time.monotonic() - self._seen[holder][1] < self._dead_seconds
+        return holder in self._seen and self._looked - self._seen[holder][1] < self._dead_seconds
 
     async def living(self) -> Sequence[str]:
         await self._look()
@@ -204,12 +208,15 @@ class LeaseRecords:
     async def _look(self) -> None:
         """See which members' Leases have changed. What is in the place of one and is none counts for nothing."""
         leases = {name: lease for lease in await self._list(_MEMBER) if (name := self._member(lease))}
-        self._seen = {name: seen for name, seen in self._seen.items() if name in leases}
+        now = time.monotonic()
+        unseen = max(0.0, now - self._looked - _BLIND_SECONDS)
+        self._looked = now
+        self._seen = {name: (version, at + unseen) for name, (version, at) in self._seen.items() if name in leases}
         self._addresses = {}
         for name, lease in leases.items():
             version = str(lease["metadata"].get("resourceVersion"))
             if self._seen.get(name, ("", 0.0))[0] != version:
-                self._seen[name] = (version, time.monotonic())
+                self._seen[name] = (version, now)
             if (address := _address(lease)) is not None:
                 self._addresses[name] = address
 
