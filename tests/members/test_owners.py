@@ -11,6 +11,7 @@ from cubicle.core.chat import Chat
 from cubicle.members import disk_records
 from cubicle.members.disk_records import DiskRecords
 from cubicle.members.owners import Owners
+from cubicle.members.records import Ownership
 
 CHAT = Chat("left")
 
@@ -70,5 +71,52 @@ async def test_what_cannot_be_written_is_its_own_again(folder: Path) -> None:
             await owners.release([CHAT.digest])
         assert await owners.place(CHAT) is None
         assert owners.owns(CHAT.digest)
+    finally:
+        await records.close()
+
+
+class SlowRecords(DiskRecords):
+    slow: asyncio.Event | None = None
+
+    async def owner(self, digest: str) -> Ownership | None:
+        if self.slow is not None:
+            await self.slow.wait()
+        return await super().owner(digest)
+
+
+@pytest.mark.parametrize("moment", ["its chat is looked for", "it is taken"])
+async def test_a_dead_members_chat_that_somebody_asks_for_at_the_same_moment_stays_taken(
+    folder: Path, moment: str
+) -> None:
+    """Nothing is written down of it, so nobody is to own it; but now it is used, and another member would take it."""
+    records, dead = SlowRecords(folder, 1), DiskRecords(folder, 2)
+    (await records.open()).close()
+    owners, looks, go = Owners(records), asyncio.Event(), asyncio.Event()
+
+    async def chat_of(digest: str) -> Chat | None:
+        looks.set()
+        if moment == "its chat is looked for":
+            await go.wait()
+        else:
+            records.slow = go
+        return None
+
+    owners.chat_of = chat_of
+    try:
+        (await dead.open()).close()
+        await dead.take(CHAT.digest, None)
+        await dead.close()
+        taking_over = asyncio.create_task(owners._take_over(dead.name))
+        await looks.wait()
+        asking = asyncio.create_task(owners.place(CHAT))
+        if moment == "its chat is looked for":
+            await asking
+        await asyncio.sleep(0)
+        go.set()
+        await taking_over
+        assert await asking is None
+        assert owners.owns(CHAT.digest)
+        assert await records.owned_by(records.name) == [CHAT.digest]
+        await owners._take_over(dead.name)
     finally:
         await records.close()

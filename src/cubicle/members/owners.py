@@ -41,7 +41,8 @@ class Owners:
         self._guesses: OrderedDict[str, str] = OrderedDict()
         self._settling: dict[str, asyncio.Task[str | None]] = {}
         self._giving: dict[str, asyncio.Future[None]] = {}
-        """Chats that were its own, of which something may still be written: it does not take them again before."""
+        """Chats that were its own, of which something may still be written, or whose row is about to go: it does not
+        take them before that."""
         self.leaving = False
         """It takes no more chats: those that come are another's."""
         self.read: Callable[[str], Awaitable[None]] = _nothing
@@ -125,12 +126,18 @@ class Owners:
     def _leaving(self, digests: Collection[str]) -> Iterator[Mapping[str, int]]:
         """These are not its own any more. Until the end of the block it does not take them again."""
         epochs = {digest: self._mine.pop(digest) for digest in digests if digest in self._mine}
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._giving.update(dict.fromkeys(epochs, done))
-        try:
+        with self._held_back(epochs):
             yield epochs
+
+    @contextmanager
+    def _held_back(self, digests: Collection[str]) -> Iterator[None]:
+        """Until the end of the block it does not take these: whoever asks for one waits."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._giving.update(dict.fromkeys(digests, done))
+        try:
+            yield
         finally:
-            for digest in epochs:
+            for digest in digests:
                 self._giving.pop(digest, None)
             done.set_result(None)
 
@@ -262,8 +269,18 @@ class Owners:
         chat = await self.chat_of(digest)
         if chat is not None:
             await self.place(chat)
-        elif await self.claim_one(digest):
-            await self.release([digest])  # nothing is written down of it: it has no sandbox
+        elif not any(digest in known for known in (self._mine, self._settling, self._giving)):
+            await self._drop(digest)  # nothing is written down of it: it has no sandbox
+
+    async def _drop(self, digest: str) -> None:
+        """Have nobody own a dead member's chat. It is never this one's: somebody may ask for it at the same moment."""
+        with self._held_back([digest]):
+            seen = await self.records.owner(digest)
+            if seen is None or await self.records.is_alive(seen.holder):
+                return
+            got = await self.records.take(digest, seen)
+            if got.holder == self.name:
+                await self.records.release({digest: got.epoch})
 
 
 async def _nothing(digest: str) -> None:
