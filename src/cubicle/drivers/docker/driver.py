@@ -438,13 +438,13 @@ class DockerDriver(OneHost):
 
     async def _watch_disks(self) -> None:
         """Stop what is over its limit, where the engine's storage cannot refuse the write itself."""
-        limit = self._limits.disk_bytes
         while True:
             await asyncio.sleep(_WATCH_SECONDS)
             with contextlib.suppress(SandboxError):
                 volumes = await engine.volume_bytes(self._client, self._instance) if self._read_only else {}
                 for entry in await self._list(size=1):
                     used = entry.get("SizeRw", 0) + volumes.get(entry["Labels"][config.NAME], 0)
-                    if entry["State"] == "running" and used > limit:
-                        reason = f"it used more than its {limit // 1024**2} MiB of disk"
-                        await self._stop(entry["Labels"][config.NAME], entry["Id"], reason)
+                    if entry["State"] == "running" and used > self._limits.disk_bytes:
+                        reason = f"it used more than its {self._limits.disk_bytes // 1024**2} MiB of disk"
+                        with contextlib.suppress(SandboxError):  # the next one is stopped all the same
+                            await self._stop(entry["Labels"][config.NAME], entry["Id"], reason)

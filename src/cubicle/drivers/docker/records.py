@@ -59,9 +59,13 @@ class DockerHome:
         record.remove(self.path / "end")
 
     def ended(self, reason: str) -> None:
-        """The driver ended it: on demand (no reason), or for a reason."""
+        """The driver ends it: on demand (no reason), or for a reason. A disk that does not take that, say for what this
+        sandbox has written, keeps nobody from ending it: then the engine says why it is down."""
         if self.path.is_dir():
-            record.write_bytes(self.path / "end", reason.encode("utf-8", "replace")[:_MAX_LENGTH])
+            try:
+                record.write_bytes(self.path / "end", reason.encode("utf-8", "replace")[:_MAX_LENGTH])
+            except OSError as error:
+                log.warning("why %s is ended (%s) cannot be written down: %s", self.name, reason, error.strerror)
 
     def bound(self, owner: str) -> None:
         """It is this owner's; written down before the owner uses it, and for good."""
