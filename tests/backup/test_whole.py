@@ -1,4 +1,4 @@
-"""A backup takes its time: the service and its users go on meanwhile."""
+"""A backup and an import take their time: the service and its users go on meanwhile."""
 
 from __future__ import annotations
 
@@ -9,14 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from cubicle.backup.chats import ChatPlace, read_through
+from cubicle.backup.chats import ChatPlace, NewSandbox, read_through
 from cubicle.backup.scripts import program
 from cubicle.backup.whole import backup
 from cubicle.core.chat import Chat
 from cubicle.drivers.memory import MemoryDriver
+from cubicle.machine.errors import SandboxError
 from cubicle.machine.machine import Machine
+from cubicle.removal import journal_folder
 from cubicle.sandbox.chat_index import ChatIndex
 from cubicle.sandbox.driver import SandboxSeen, State
+from cubicle.sandbox.trash import TrashNote
 from cubicle.sandbox.warm_pool import connect
 from tests.support.emptying import leave
 
@@ -28,6 +31,7 @@ class BusyDriver(MemoryDriver):
     """Something happens behind the list of sandboxes that a backup goes by."""
 
     meanwhile: Callable[[], Awaitable[None]] | None = None
+    before_discard: Callable[[], Awaitable[None]] | None = None
 
     async def list(self) -> Sequence[SandboxSeen]:
         found = await super().list()
@@ -35,6 +39,11 @@ class BusyDriver(MemoryDriver):
         if work is not None:
             await work()
         return found
+
+    async def discard(self, name: str, note: TrashNote) -> None:
+        if self.before_discard is not None:
+            await self.before_discard()
+        await super().discard(name, note)
 
 
 @pytest.fixture
@@ -106,3 +115,34 @@ async def test_one_that_is_removed_and_made_anew_meanwhile_is_in_it(driver: Busy
     driver.meanwhile = make_anew
     assert await made_of(kept) == (["one"], {}, [CHAT.digest])
     assert [seen.name for seen in await driver.list()] == ["two"]
+
+
+@pytest.mark.parametrize("moment", ["before", "at the last moment"])
+async def test_an_import_that_comes_too_late_leaves_the_chat_its_journal(
+    driver: BusyDriver, kept: ChatPlace, moment: str
+) -> None:
+    await driver.delete("one")
+    mine = journal_folder(kept.data_dir) / CHAT.digest
+
+    async def make() -> None:
+        await driver.start("mine", CHAT.digest)
+
+    def write() -> None:
+        mine.mkdir(parents=True)
+        (mine / "note").write_text("mine")
+        importing._journal.mkdir()
+
+    importing = NewSandbox(kept, "import", CHAT.tenant)
+    (await importing.open()).close()
+    await asyncio.to_thread(write)
+    if moment == "before":
+        await make()
+    else:
+        driver.before_discard = make
+    with pytest.raises(SandboxError, match="made meanwhile"):
+        await importing.give_to(CHAT.digest, CHAT)
+    await importing.undo()
+    assert (mine / "note").read_text() == "mine"
+    assert [path.name for path in mine.parent.iterdir()] == [CHAT.digest]
+    assert [seen.name for seen in await driver.list()] == ["mine"]
+    assert await driver.discarded() == []

@@ -40,6 +40,7 @@ KIND = "chat"
 _SLACK = 1024**3
 """Bytes of an archive beside the files of a sandbox: journal, records, checksums."""
 _SPARE = 64 * 1024**2
+_MADE_MEANWHILE = "The chat has a sandbox: it was made meanwhile. Import it under another name."
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +223,7 @@ class NewSandbox:
         self._name = new_name()
         self._machine: Machine | None = None
         self._journal = kept.data_dir / f"importing-{secrets.token_hex(6)}"
+        self._placed = False
 
     async def open(self) -> Machine:
         await asyncio.to_thread(self._kept.index.open)
@@ -245,28 +247,42 @@ class NewSandbox:
         self._hang_up()
         driver = self._kept.driver
         await driver.stop(self._name)
-        await asyncio.to_thread(self._place_journal, digest)
+        if await driver.find(digest) is not None:
+            raise SandboxError(_MADE_MEANWHILE)
+        before = await asyncio.to_thread(self._place_journal, digest)
         await driver.discard(self._name, TrashNote(chat, "an import that was not finished", time.time()))
         try:
             await driver.restore(self._name, digest)
         except OwnerHasSandbox:
-            raise SandboxError("The chat has a sandbox: it was made meanwhile. Import it under another name.") from None
+            await asyncio.to_thread(self._take_journal_back, digest, before)
+            raise SandboxError(_MADE_MEANWHILE) from None
         await asyncio.to_thread(self._kept.index.remove, self._chat.digest)
         if chat is not None:
             await asyncio.to_thread(self._kept.index.enter, chat)
 
-    def _place_journal(self, digest: str) -> None:
+    def _place_journal(self, digest: str) -> Path | None:
+        """Where the one is now that was there before, if there was one."""
         if not self._journal.is_dir():
-            return
+            return None
         found = verify(self._journal)
         if found.problems:
             raise BadArchive(f"Its journal is not good: {found.problems[0]}.")
         target = journal_folder(self._kept.data_dir) / digest
         record.make_folder(target.parent)
-        if os.path.lexists(target):  # of a chat that has no sandbox, also none in the trash
-            record.keep_bad(target)
+        # Of a chat that has no sandbox, also none in the trash.
+        before = record.keep_bad(target) if os.path.lexists(target) else None
         durable.write(self._journal / IMPORTED, b"")
         durable.move(self._journal, target)
+        self._placed = True
+        return before
+
+    def _take_journal_back(self, digest: str, before: Path | None) -> None:
+        """The chat is another's: it has the journal again that it had."""
+        target = journal_folder(self._kept.data_dir) / digest
+        if self._placed:
+            durable.move(target, self._journal)
+        if before is not None:
+            durable.move(before, target)
 
     async def undo(self) -> None:
         """Remove what was made."""
