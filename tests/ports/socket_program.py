@@ -25,6 +25,12 @@ async def answer(connection: ServerConnection) -> None:
         await asyncio.Future()
     if connection.request.path.startswith("/long?"):
         await connection.send(bytes(int(connection.request.path.partition("?")[2])))
+    if connection.request.path.startswith("/farewell?"):
+        await connection.recv()
+        await connection.send(bytes(int(connection.request.path.partition("?")[2])))
+        await connection.close(4000, "that was all")
+        sys.stderr.write(f"closed {connection.close_code}\n")
+        return
     if connection.request.path.startswith("/leave"):  # a close frame without a code
         connection.transport.write(b"\x88\x00")
         await asyncio.Future()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from socket import SO_RCVBUF, SOL_SOCKET
+from socket import socket as Socket
 
 import pytest
 from websockets.asyncio.client import connect
@@ -56,3 +58,26 @@ async def test_a_program_that_leaves_without_a_code_leaves_normally(ground: Grou
             await client.recv()
     assert closed.value.rcvd is not None
     assert closed.value.rcvd.code == 1000
+
+
+async def test_a_visitor_who_reads_slowly_and_says_something_still_gets_the_last_words_of_a_program(
+    ground: Ground,
+) -> None:
+    port, size = await ground.start_sockets(CHAT), 8 * 1024**2
+    with Socket() as sock:
+        sock.setsockopt(SOL_SOCKET, SO_RCVBUF, 64 * 1024)
+        sock.connect(("127.0.0.1", ground.port))
+        uri, cookie = f"ws://{ground.host(CHAT, port)}/farewell?{size}", ground.cookie(CHAT, port)
+        headers = {"Cookie": f"cubicle-port={cookie}"}
+        async with connect(uri, sock=sock, additional_headers=headers, proxy=None, max_size=None) as client:
+            await client.send("say goodbye")
+            client.transport.pause_reading()
+            assert await endings(ground, port, 1) == ["4000"]
+            await client.send("wait")
+            await asyncio.sleep(0.5)  # it is taken meanwhile
+            client.transport.resume_reading()
+            assert len(await client.recv()) == size
+            with pytest.raises(ConnectionClosed) as closed:
+                await client.recv()
+    assert closed.value.rcvd is not None
+    assert (closed.value.rcvd.code, closed.value.rcvd.reason) == (4000, "that was all")

@@ -146,7 +146,8 @@ class WebSocketProxy:
                 await self._backend.flush()
                 await self._release()
             except SandboxError as error:
-                return self._over(error)
+                if not self._backend.has_closed:
+                    return self._over(error)
             self._stuck.clear()
             self._socket.go_on()
 
@@ -181,6 +182,8 @@ class WebSocketProxy:
             elif self._backend.post(message, text, last):
                 return
         except SandboxError as error:
+            if self._backend.has_closed:
+                return  # nobody takes it; the client may still have to read what the backend said before it left
             self._failed = self._over(error)
         self._socket.hold()
         self._stuck.set()

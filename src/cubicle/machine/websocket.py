@@ -154,6 +154,11 @@ class WebSocketClient:
     def subprotocol(self) -> str | None:
         return self._protocol.subprotocol
 
+    @property
+    def has_closed(self) -> bool:
+        """Whether the server said that it leaves: `follow` and `receive` end, and say how, behind what came before."""
+        return self._protocol.close_rcvd is not None
+
     async def receive(self) -> Message:
         """The next message. ConnectionOver at the end; SandboxError when the sandbox went away."""
         while not self._ready:
