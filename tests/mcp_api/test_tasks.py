@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from cubicle.core.chat import Chat
+from cubicle.journal.chat_files import ChatFiles
 from cubicle.journal.journal import Journal
 from cubicle.mcp_api import mcp_tasks, task_limits, task_methods
 from tests.clients.fixture_tools import FIXTURES
@@ -342,6 +344,20 @@ async def test_in_the_extension_a_long_call_becomes_a_task_and_a_short_one_does_
     assert (await modern(service, "tasks/update", {"taskId": task["taskId"]}))["result"]["resultType"] == "complete"
     for method in ("tasks/list", "tasks/result"):
         assert (await modern(service, method, {"taskId": task["taskId"]}))["error"]["code"] == -32601
+
+
+@pytest.mark.parametrize("at_once", [60.0, 0.01], ids=["short", "long"])
+async def test_a_call_that_the_journal_cannot_keep_is_answered_without_a_task(
+    service: Service, monkeypatch: pytest.MonkeyPatch, at_once: float
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(ChatFiles, "append", full)
+    monkeypatch.setattr(task_methods, "AT_ONCE_SECONDS", at_once)
+    answer = await modern(service, "tools/call", bash("echo run >> runs; sleep 0.2; echo over"))
+    assert answer["result"]["content"][0]["text"] == "over\n"
+    assert await service.bash("cat runs") == "run\n"
 
 
 async def test_a_sub_agent_runs_as_a_task(tmp_path: Path) -> None:

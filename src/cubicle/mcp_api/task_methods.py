@@ -26,7 +26,7 @@ from cubicle.core.chat import Chat
 from cubicle.mcp_api import jsonrpc
 from cubicle.mcp_api.mcp_tasks import McpTasks, NoSuchTask, TaskState
 from cubicle.mcp_api.request_context import Context, caller_of, is_modern, progress_stream, result_of, scope_of
-from cubicle.mcp_api.running_calls import RunningCall
+from cubicle.mcp_api.running_calls import CallCancelled, RunningCall
 from cubicle.mcp_api.task_input import BadReply, input_requests, read_reply
 from cubicle.tools.base import Answer, Tool, task_support
 from cubicle.tools.questions import asks_first
@@ -131,7 +131,13 @@ class TaskMethods:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(AT_ONCE_SECONDS):
                         await running.wait()
-                state = await self.tasks.state(caller.chat, id)
+                try:
+                    state = await self.tasks.state(caller.chat, id)
+                except NoSuchTask:  # the journal could not keep it: it is answered as calls are that are no tasks
+                    if task_support(tool) == "required":
+                        raise
+                    await running.wait()
+                    return _answer_of(running)
         if state.answer is not None and task_support(tool) != "required":
             return state.answer
         return {"resultType": "task", **_fields(state)}
@@ -222,6 +228,14 @@ class TaskMethods:
         states, following = await self.tasks.list(caller_of(context).chat, int(cursor) if cursor else None)
         more = {} if following is None else {"nextCursor": str(following)}
         return {"tasks": [_handshake_fields(state) for state in states], **more}
+
+
+def _answer_of(running: RunningCall) -> Answer:
+    """Of a call that has ended. Raises MCPError for one that was cancelled."""
+    try:
+        return running.answer()
+    except CallCancelled:
+        raise MCPError(jsonrpc.REQUEST_CANCELLED, "Request cancelled") from None
 
 
 @contextmanager
