@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import subprocess
 import time
@@ -436,6 +437,25 @@ def test_a_full_disk_stops_no_command_and_is_remembered(tmp_path: Path) -> None:
             note(again, f"c{3 + number}")
     finally:
         subprocess.run(["umount", "--lazy", small], check=True)
+
+
+def test_a_file_that_could_not_be_made_once_is_made_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk without a free inode, say, just when the newer file is full."""
+    records = CallRecords(str(tmp_path / "calls"), BOOT)
+    ids = [f"call-{number}" for number in range(call_records.MAX_LINES - 1)]
+    assert all(records.begin(each) for each in ids)
+
+    def full(path: str) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(call_records, "_opened", full)
+        assert not records.begin("while it is full")
+    assert records.begin("later")
+    for known in (records, CallRecords(str(tmp_path / "calls"), BOOT)):
+        assert all(known.find(each) is not None for each in (*ids, "later"))
+        assert known.find("while it is full") is None
+        assert known.forgotten > 0
 
 
 def test_a_folder_that_others_can_enter_is_not_used(tmp_path: Path) -> None:

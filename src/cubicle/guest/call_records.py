@@ -181,8 +181,14 @@ class CallRecords:
         gone = {key: place for key, place in self._known.items() if place.generation < self._generation}
         again = [(key, place.at, self._read(place).intent) for key, place in gone.items() if place.running]
         self.forgotten = max([self.forgotten, *(place.at for place in gone.values() if not place.running)])
-        os.rename(newer, older)
-        self._files.append(_opened(newer))
+        fresh = _opened(newer + ".new")  # where it cannot be made, all stays as it is, and is tried again
+        try:
+            os.rename(newer, older)
+            os.rename(newer + ".new", newer)
+        except OSError:
+            os.close(fresh)
+            raise
+        self._files.append(fresh)
         os.close(self._files.pop(0))
         self._generation += 1
         self._size = self._lines = 0
