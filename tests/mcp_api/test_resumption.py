@@ -20,7 +20,7 @@ from tests.mcp_api.test_streaming import SlowAgent, call, gone, there
 from tests.support.service import ACCEPT, MODERN, Options, Service, fleet_of, messages, service_of
 
 RESUMING = {"Mcp-Session-Id": "", "MCP-Protocol-Version": "2025-11-25", "X-Chat-Id": "stream"}
-WAITING = "rm -f go; echo begun; until [ -e go ]; do sleep 0.02; done; echo over"
+WAITING = "rm -f go; touch waits; echo begun; until [ -e go ]; do sleep 0.02; done; echo over"
 
 Event = dict[str, str]
 
@@ -292,12 +292,14 @@ async def test_a_service_can_do_without(service: Service) -> None:
 
 
 async def test_a_new_response_takes_the_place_of_the_one_before(service: Service) -> None:
+    await service.bash("rm -f waits", chat="stream")
     async with posted(service, call(WAITING, token="t")) as events:
         first = await anext(events)
         newer = asyncio.create_task(resume(service, first["id"]))
         async for _ in events:  # ends without an answer
             pass
-        await service.bash("touch go", chat="stream")
+        # The first event comes before the command, which removes what lets it go on.
+        await service.bash("until [ -e waits ]; do sleep 0.02; done; touch go", chat="stream")
         *parts, answer = answered(await newer)
         assert "".join(parts) == answer == "begun\nover\n"
 

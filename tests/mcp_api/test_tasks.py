@@ -274,8 +274,12 @@ async def test_a_client_that_gives_up_before_it_knows_of_its_task_ends_it(tmp_pa
         assert await service.bash("pgrep -f marker-unknow[n] || echo none") == "none\n"
 
 
-async def test_a_task_that_is_just_starting_goes_on_in_the_next_service(tmp_path: Path) -> None:
+async def test_a_task_that_is_just_starting_goes_on_in_the_next_service(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     key = {"Idempotency-Key": "key-of-a-task-at-the-end"}
+    at_once = task_methods.AT_ONCE_SECONDS
+    monkeypatch.setattr(task_methods, "AT_ONCE_SECONDS", 60.0)
     command = f"echo run >> runs; {WAITING}"
     async with fleet_of(tmp_path / "fleet") as fleet:
         async with Journal(tmp_path / "journal") as journal, service_of(fleet, Options(journal=journal)) as first:
@@ -285,6 +289,7 @@ async def test_a_task_that_is_just_starting_goes_on_in_the_next_service(tmp_path
             first.door.end_streams()  # as the server does when it gets SIGTERM
             starting.cancel()
             await asyncio.wait([starting])
+        monkeypatch.setattr(task_methods, "AT_ONCE_SECONDS", at_once)
         async with Journal(tmp_path / "journal") as journal, service_of(fleet, Options(journal=journal)) as second:
             task = (await modern(second, "tools/call", bash(command), headers=key))["result"]
             assert task["status"] == "working"
