@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import io
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from cubicle.backup import MARKER, sandbox_files
 from cubicle.backup.chats import ChatPlace, NewSandbox, read_through
 from cubicle.backup.scripts import program
-from cubicle.backup.whole import backup
+from cubicle.backup.whole import backup, restore
 from cubicle.core.chat import Chat
 from cubicle.drivers.memory import MemoryDriver
 from cubicle.machine.errors import SandboxError
@@ -146,3 +149,56 @@ async def test_an_import_that_comes_too_late_leaves_the_chat_its_journal(
     assert [path.name for path in mine.parent.iterdir()] == [CHAT.digest]
     assert [seen.name for seen in await driver.list()] == ["mine"]
     assert await driver.discarded() == []
+
+
+GIVES_UP = "import sys; sys.stdin.buffer.read(100_000); sys.stdout.write('no'); sys.exit(1)"
+
+
+async def test_a_chat_that_cannot_be_written_keeps_no_other_from_coming_back(
+    driver: BusyDriver, kept: ChatPlace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    others = [Chat("two"), Chat("three")]
+    for chat in others:
+        await asyncio.to_thread(kept.index.enter, chat)
+        await driver.start(chat.id, chat.digest)
+    for chat in (CHAT, *others):
+        machine = await connect(driver, chat.id)
+        await machine.output(f"echo {chat.id} > ~/name; head -c 3000000 /dev/urandom > ~/large")
+        machine.close()
+    file = io.BytesIO()
+    await backup(kept, file, lambda name: None)
+    for chat in (CHAT, *others):
+        await driver.delete(chat.id)
+    elsewhere = replace(kept, data_dir=tmp_path / "elsewhere")
+    elsewhere.data_dir.mkdir()
+    found = await asyncio.to_thread(read_through, file, MAX_FILES)
+    real, tried = await asyncio.to_thread(program, "unpack"), []
+
+    def unpack(name: str) -> str:
+        tried.append(name)
+        return GIVES_UP if len(tried) == 2 else real
+
+    with monkeypatch.context() as patched:
+        patched.setattr(sandbox_files, "program", unpack)
+        outcome = await restore(elsewhere, file, found, lambda name: None)
+    (failed,) = outcome.failed
+    assert outcome.failed == {failed: "The sandbox could not write the files: no"}
+    assert {failed, *outcome.done} == {"one", "two", "three"}
+    for chat in (CHAT, *others):
+        if chat.id != failed:
+            machine = await connect_to(driver, chat)
+            assert (await machine.output("cat ~/name; stat -c %s ~/large"))[1].decode() == f"{chat.id}\n3000000\n"
+            machine.close()
+    assert (elsewhere.data_dir / MARKER).exists(), "no service starts here"
+    # What is there needs no space a second time.
+    monkeypatch.setattr("shutil.disk_usage", lambda folder: SimpleNamespace(free=64 * 1024**2 + 3_500_000))
+    outcome = await restore(elsewhere, file, found, lambda name: None, leave_out=[failed])
+    assert (outcome.left_out, len(outcome.skipped), outcome.failed) == ([failed], 2, {})
+    assert not (elsewhere.data_dir / MARKER).exists()
+
+
+async def connect_to(driver: BusyDriver, chat: Chat) -> Machine:
+    name = await driver.find(chat.digest)
+    assert name is not None
+    await driver.start(name, chat.digest)
+    return await connect(driver, name)

@@ -14,7 +14,7 @@ import stat
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
@@ -180,6 +180,8 @@ class Contents:
     id: str = ""
     chats: dict[str, Chat | None] | None = None
     size: int = 0
+    sizes: dict[str, int] = field(default_factory=dict)
+    """Bytes of each chat, by its digest; of the service under no name."""
 
 
 def read_through(file: IO[bytes], max_files: int) -> Contents:
@@ -187,7 +189,7 @@ def read_through(file: IO[bytes], max_files: int) -> Contents:
     found = Contents(chats={})
     assert found.chats is not None
     reader = ArchiveReader(file, 2**62)
-    sizes: dict[str, int] = {}
+    sizes = found.sizes
     for member in reader:
         digest = member.place.chat
         if member.place.area == CHAT:

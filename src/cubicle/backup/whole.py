@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO
@@ -19,7 +19,7 @@ from cubicle.backup import MARKER
 from cubicle.backup.archive_file import ArchiveReader, ArchiveWriter, Member
 from cubicle.backup.archive_names import AREAS, BadArchive, data_name
 from cubicle.backup.chats import ChatPlace, Contents, NewSandbox, add_chat, add_file, add_folder, require_space
-from cubicle.backup.sandbox_files import Unpacking, unpack
+from cubicle.backup.sandbox_files import CannotUnpack, Unpacking, unpack
 from cubicle.core.chat import DEFAULT_TENANT, Chat
 from cubicle.machine.errors import SandboxError
 from cubicle.record import BadRecord
@@ -43,6 +43,7 @@ class Outcome:
 
     done: list[str] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
 
 
@@ -107,11 +108,15 @@ def _holds_something(entry: os.DirEntry[str]) -> bool:
     return not entry.is_dir(follow_symlinks=False) or any(os.scandir(entry.path))
 
 
-async def restore(kept: ChatPlace, file: IO[bytes], found: Contents, tell: Told) -> Outcome:
-    """Write back what `read_through` has found good. Raises BadArchive, CannotUnpack, SandboxError, OSError."""
+async def restore(
+    kept: ChatPlace, file: IO[bytes], found: Contents, tell: Told, leave_out: Collection[str] = ()
+) -> Outcome:
+    """Write back what `read_through` has found good. A chat whose files cannot be written is named, and keeps no other
+    from coming back; the restore is then not finished. Raises BadArchive, SandboxError, OSError."""
     if found.kind != KIND:
         raise BadArchive("It is one chat: use `cubicle import`.")
-    require_space(kept.data_dir, found.size)
+    there = [digest for digest in found.chats or {} if await kept.driver.find(digest) is not None]
+    require_space(kept.data_dir, found.size - sum(found.sizes.get(digest, 0) for digest in there))
     await asyncio.to_thread(record.write, kept.data_dir / MARKER, {"backup": found.id})
     outcome = Outcome()
     reader = ArchiveReader(file, 2**62)
@@ -125,13 +130,19 @@ async def restore(kept: ChatPlace, file: IO[bytes], found: Contents, tell: Told)
         name = chat.id if chat is not None else digest
         tell(name)
         if await kept.driver.find(digest) is not None:
-            await asyncio.to_thread(_pass_over, members, digest)
             outcome.skipped.append(name)
-            continue
-        await _restore_chat(kept, members, reader, digest, chat)
-        outcome.done.append(name)
+        elif name in leave_out:
+            outcome.left_out.append(name)
+        else:
+            try:
+                await _restore_chat(kept, members, reader, digest, chat)
+                outcome.done.append(name)
+            except CannotUnpack as error:
+                outcome.failed[name] = str(error)
+        await asyncio.to_thread(_pass_over, members, digest)
     await asyncio.to_thread(durable.sync_file_system, kept.data_dir)
-    await asyncio.to_thread(durable.remove, kept.data_dir / MARKER)
+    if not outcome.failed:
+        await asyncio.to_thread(durable.remove, kept.data_dir / MARKER)
     return outcome
 
 
