@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from cubicle import record
-from cubicle.chat.link_store import MAX_LINKS, LinkStore, TooManyLinks
+from cubicle.chat.link_store import MAX_LINKS, ChatLinks, LinkStore, TooManyLinks
 from cubicle.core.chat import Chat
 from cubicle.core.identity import LinkAccess
 from cubicle.core.signing import Mark
@@ -61,6 +62,42 @@ async def test_what_another_process_revokes_is_seen(tmp_path: Path) -> None:
     await service.look()
     assert not service.holds(CHAT, Mark(0, made.id))
     assert service.version != version
+
+
+async def test_what_another_process_revokes_is_seen_though_this_one_makes_a_link_meanwhile(tmp_path: Path) -> None:
+    service, command_line = [await asyncio.to_thread(store, tmp_path) for _ in range(2)]
+    made = await asyncio.to_thread(command_line.add, CHAT, LinkAccess.VIEW, "", NOW + 60)
+    await service.look()
+    await asyncio.to_thread(command_line.revoke, CHAT, made.id)
+    await asyncio.to_thread(service.add, Chat("another", "acme"), LinkAccess.VIEW, "", NOW + 60)
+    await service.look()
+    assert not service.holds(CHAT, Mark(0, made.id))
+
+
+async def test_what_is_revoked_while_the_records_are_read_again_stays_revoked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service, command_line = [await asyncio.to_thread(store, tmp_path) for _ in range(2)]
+    made = await asyncio.to_thread(service.add, CHAT, LinkAccess.VIEW, "", NOW + 60)
+    await asyncio.to_thread(command_line.add, Chat("another", "acme"), LinkAccess.VIEW, "", NOW + 60)
+    read, was_read, may_go_on = service._read, threading.Event(), threading.Event()
+
+    def read_slowly(path: Path) -> ChatLinks | None:
+        found = read(path)
+        if not was_read.is_set() and path.stem == CHAT.digest:
+            was_read.set()
+            may_go_on.wait(60)
+        return found
+
+    monkeypatch.setattr(service, "_read", read_slowly)
+    looking = asyncio.create_task(service.look())
+    await asyncio.to_thread(was_read.wait, 60)
+    revoking = asyncio.create_task(asyncio.to_thread(service.revoke, CHAT, made.id))
+    await asyncio.wait([revoking], timeout=0.2)
+    may_go_on.set()
+    await looking
+    assert await revoking
+    assert not service.holds(CHAT, Mark(0, made.id))
 
 
 def test_two_who_write_at_once_lose_nothing(tmp_path: Path) -> None:

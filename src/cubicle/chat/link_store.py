@@ -76,16 +76,23 @@ class LinkStore:
         """Changes when a link is revoked."""
 
     def open(self) -> None:
-        """Read the records. Blocks."""
-        if self._folder is None:
-            return
-        record.make_folder(self._folder)
-        self._stamp = self._stamped()
+        """Read the records for the first time. Blocks."""
+        if self._folder is not None:
+            record.make_folder(self._folder)
+            self._read_all(self._folder)
+
+    def _read_again(self) -> None:
+        assert self._folder is not None
+        with self._locked():  # what this process changes meanwhile would be put back to what was read before
+            self._read_all(self._folder)
+
+    def _read_all(self, folder: Path) -> None:
+        stamp = self._stamped()
         found: dict[str, ChatLinks] = {}
-        for path in self._folder.glob("*.json"):
+        for path in folder.glob("*.json"):
             if (links := self._read(path)) is not None:
                 found[path.stem] = links
-        self._records = found
+        self._records, self._stamp = found, stamp
         self.version += 1
 
     def mark(self, chat: Chat, id: str = "") -> Mark:
@@ -177,7 +184,7 @@ class LinkStore:
     async def look(self) -> None:
         """Read the records again if another process changed them."""
         if self._folder is not None and await asyncio.to_thread(self._stamped) != self._stamp:
-            await asyncio.to_thread(self.open)
+            await asyncio.to_thread(self._read_again)
 
     def watching(self) -> AbstractAsyncContextManager[None]:
         return repeated(self.look, LOOK_SECONDS, name="watch links")
@@ -218,8 +225,10 @@ class LinkStore:
     def _touch(self) -> None:
         self.version += 1
         if self._folder is not None:
+            is_known = self._stamped() == self._stamp
             record.write(self._folder / _STAMP, {"changed": secrets.token_hex(8)})
-            self._stamp = self._stamped()
+            if is_known:  # else another process changed something that was not looked at yet
+                self._stamp = self._stamped()
 
     def _stamped(self) -> int | None:
         if self._folder is None:
