@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -19,6 +20,7 @@ from cubicle.browser.frame_recorder import FrameRecorder, Taken, oldest_entry, r
 from cubicle.browser.frame_store import FrameStore, remove_frames
 from cubicle.browser.server_messages import TabRecord
 from cubicle.core.chat import Chat
+from cubicle.journal import reading
 from cubicle.journal.journal import Journal
 from cubicle.machine.machine import Machine
 
@@ -192,6 +194,32 @@ def check_sweep(folder: Path) -> None:
     store.sweep(lambda digest: oldest_entry(folder / "journal" / digest))
     assert [frame.name.at > began * 1000 for frame in store.listed(CHAT)] == [True] * 3
     assert store.listed(OTHER) == []
+
+
+@pytest.mark.parametrize("asked", ["segments", "first_line"])
+async def test_pictures_stay_when_the_journal_beside_them_cannot_be_read_now(tmp_path: Path, asked: str) -> None:
+    """Too many files are open, or the disk fails: that is no word of what the journal has."""
+    async with Journal(tmp_path / "journal", limit=10**6) as journal:
+        for chat in (CHAT, OTHER):
+            journal.record(chat, "upload", {"path": "a", "size": 1})
+            await journal.settle(chat)
+    await asyncio.to_thread(check_unread, tmp_path, asked)
+
+
+def check_unread(folder: Path, asked: str) -> None:
+    store, look = store_in(folder), getattr(reading, asked)
+    fill(store, CHAT, 3)
+    fill(store, OTHER, 3, NOW - 10**9)
+
+    def fails(path: Path) -> object:
+        if CHAT.digest in str(path):
+            raise OSError(errno.EMFILE, "too many open files")
+        return look(path)
+
+    with patch.object(reading, asked, fails):
+        store.sweep(lambda digest: oldest_entry(folder / "journal" / digest))
+    assert len(store.listed(CHAT)) == 3
+    assert store.listed(OTHER) == [], "those of others are looked at all the same"
 
 
 async def kept(store: FrameStore) -> int:

@@ -194,11 +194,14 @@ def read_frame(params: dict[str, object], url: str, title: str) -> Taken | None:
 
 
 def oldest_entry(folder: Path) -> float | None:
-    """When the first entry of a journal that is still there was written; None if there is none. Blocks."""
+    """When the first entry of a journal that is still there was written; None if there is none. Blocks.
+
+    Raises OSError where that cannot be told now.
+    """
     for _, path in reading.segments(folder):
         try:
             line = reading.first_line(path)
-        except OSError:
+        except FileNotFoundError:  # it has just aged out
             continue
         if line is not None:
             return line.at

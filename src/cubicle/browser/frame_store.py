@@ -153,9 +153,12 @@ class FrameStore:
 
     def sweep(self, oldest: Callable[[str], float | None]) -> None:
         """Drop what stands beside no entry of a journal any more: `oldest` says for a chat's digest when its first
-        entry was written; None: there is none."""
+        entry was written; None: there is none. Where it raises OSError, nothing goes."""
         for digest in list(self._sizes):
-            since = oldest(digest)
+            try:
+                since = oldest(digest)
+            except OSError:
+                continue
             with self._lock:
                 for name, size in self._listed(digest):
                     if since is not None and name.at >= since * 1000 - _CARELESS_MS:
