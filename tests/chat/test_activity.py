@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from cubicle.chat.activity import MAX_CALLS, MAX_CHATS, MAX_TEXT, Activity, ActivityEvent, CallEnd
+import pytest
+
+from cubicle.chat import activity as module
+from cubicle.chat.activity import MAX_CALLS, MAX_CHATS, MAX_TEXT, Activity, ActivityEvent, CallEnd, Happening
 from cubicle.chat.agent_steps import AgentStep, AgentUsage
 from cubicle.chat.call_events import MAX_OUTPUT, MAX_STEPS
 from cubicle.core.chat import Chat
@@ -167,6 +170,52 @@ async def test_earlier_calls_come_from_the_journal_page_by_page(tmp_path: Path) 
         assert ([event["id"] for event in rest if event["type"] == "call"][-1], more) == ("c20", False)
         assert await activity.earlier(A, "nobody") == ([], False)
         assert await activity.earlier(B, "last") == ([], False)
+
+
+def begun(activity: Activity, journal: Journal, id: str) -> Happening:
+    """A call of A, as a tool tells of it and writes it down."""
+    journal.record(A, "call", {"call": id, "tool": "view"})
+    return activity.begin(A, "view", {}, id=id)
+
+
+def over(journal: Journal, call: Happening) -> None:
+    event = call.end(CallEnd("done"))
+    journal.record(A, "end", {"call": call.id, "seconds": event["seconds"], "ending": "done", "error": False})
+
+
+async def test_who_was_cut_off_misses_nothing_of_a_chat_that_made_room_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MAX_CHATS", 1)
+    async with Journal(tmp_path) as journal:
+        activity = Activity(journal)
+        over(journal, begun(activity, journal, "seen"))
+        last = (await told(activity, A))[-1]
+        over(journal, begun(activity, journal, "missed"))
+        activity.begin(B, "view", {})
+        again = await told(activity, A, after=last.id)
+        assert "missed" in {event.fields["id"] for event in again}
+        activity.begin(B, "view", {})
+        assert await told(activity, A, after=again[-1].id) == [], "who has all of it is told nothing again"
+        activity.begin(B, "view", {})
+        journal.record(A, "upload", {"path": "a", "size": 1})
+        noted = await told(activity, A, after=again[-1].id)
+        assert noted[-1].fields["type"] == "note"
+        over(journal, begun(activity, journal, "new"))
+        assert {event.fields["id"] for event in await told(activity, A, after=noted[-1].id)} == {"new"}
+
+
+async def test_the_end_of_a_call_is_told_though_its_chat_made_room_while_it_ran(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MAX_CHATS", 1)
+    async with Journal(tmp_path) as journal:
+        activity = Activity(journal)
+        call = begun(activity, journal, "long")
+        last = (await told(activity, A))[-1]
+        activity.begin(B, "view", {})
+        over(journal, call)
+        assert [event.fields["type"] for event in await told(activity, A, after=last.id)][-1:] == ["end"]
 
 
 async def test_memory_is_bounded() -> None:

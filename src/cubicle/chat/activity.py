@@ -46,8 +46,10 @@ _MAX_NOTES = 20
 _WINDOW = 0.1
 _MAX_NOTES_KEPT = 100
 """Notes kept of one chat; of more, the oldest are forgotten."""
-_BEFORE_ALL = -(2**62)
-_NUMBER = re.compile(r"-?[0-9]{1,18}")
+_PAST = (5 + MAX_OUTPUT_EVENTS + MAX_STEPS) * MAX_CALLS
+"""Counts that each story has for what the journal says: they are of that story alone."""
+_BEFORE_ALL = -1
+_NUMBER = re.compile(r"[0-9]{1,18}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,9 @@ class NewestCall:
 
 @dataclass(slots=True)
 class _Story:
+    start: int
+    """The count at which it was made. Of the story before it, nothing was told after `before`."""
+    before: int
     calls: OrderedDict[str, CallEvents] = field(default_factory=OrderedDict)
     news: asyncio.Event = field(default_factory=asyncio.Event)
     tool: str = ""
@@ -128,6 +133,8 @@ class Activity:
         self._count = 0
         self._size = 0
         self._stories: OrderedDict[str, _Story] = OrderedDict()
+        self._left: OrderedDict[str, int] = OrderedDict()
+        """Of stories that made room while nothing was under way in them, the count of the last that was told."""
         self.news = News()
         """Told of each thing that happens, in any chat."""
 
@@ -143,17 +150,32 @@ class Activity:
     def forget(self, chat: Chat) -> None:
         """The chat is removed."""
         story = self._stories.pop(chat.digest, None)
+        self._left.pop(chat.digest, None)
         if story is not None:
             self._size -= story.size
 
     def _story(self, chat: Chat) -> _Story:
         """A chat's story, which is the newest now; the oldest ones make room."""
-        story = self._stories.setdefault(chat.digest, _Story())
+        story = self._stories.get(chat.digest)
+        if story is None:
+            story = _Story(self._count, self._left.pop(chat.digest, self._count))
+            self._stories[chat.digest] = story
+            self._count += _PAST
         self._stories.move_to_end(chat.digest)
         while len(self._stories) > MAX_CHATS:
-            _, oldest = self._stories.popitem(last=False)
-            self._size -= oldest.size
+            self._make_room()
         return story
+
+    def _make_room(self) -> None:
+        """The oldest story goes. Who follows it is told all of it again, unless that one has all of it."""
+        digest, oldest = self._stories.popitem(last=False)
+        self._size -= oldest.size
+        calls = oldest.calls.values()
+        if all(record.over for record in calls):
+            counts = (count for record in calls for count, _ in record.events())
+            self._left[digest] = max(counts, default=oldest.before)
+        while len(self._left) > 20 * MAX_CHATS:
+            self._left.popitem(last=False)
 
     def begin(self, chat: Chat, tool: str, arguments: Mapping[str, Any], user: str = "", *, id: str = "") -> Happening:
         """A call has started, or one that was interrupted goes on under the same id."""
@@ -237,8 +259,7 @@ class Activity:
             ended = (id for id, kept in story.calls.items() if kept.over and kept is not record)
             self._forget(story, next(ended, next(iter(story.calls))))
         while len(self._stories) > MAX_CHATS or (self._size > MAX_TEXT_OF_ALL and len(self._stories) > 1):
-            _, oldest = self._stories.popitem(last=False)
-            self._size -= oldest.size
+            self._make_room()
         news, story.news = story.news, asyncio.Event()
         news.set()
         self.news.tell()
@@ -254,13 +275,14 @@ class Activity:
 
     def _on_entry(self, chat: Chat, entry: Entry) -> None:
         """Something was recorded: what is no call's own is told here, where somebody may watch."""
-        story = self._stories.get(chat.digest)
-        if story is None or entry.kind in ("call", "output", "end"):
+        if entry.kind in ("call", "output", "end") or (note := note_of(entry)) is None:
             return
-        note = note_of(entry)
-        if note is not None:
-            self._count += 1
-            self._settle(story, self._add_note(story, self._count, note))
+        story = self._stories.get(chat.digest)
+        if story is None:
+            self._left.pop(chat.digest, None)
+            return
+        self._count += 1
+        self._settle(story, self._add_note(story, self._count, note))
 
     def _add_note(self, story: _Story, count: int, note: NoteEvent) -> CallEvents:
         record = story.calls[note["id"]] = CallEvents((count, note))
@@ -274,7 +296,7 @@ class Activity:
         unknown = [past for past in history.order if _id(past) not in story.calls]
         newest = unknown[max(0, len(unknown) + len(story.calls) - MAX_CALLS) :]
         known, story.calls = story.calls, OrderedDict()
-        count = -(5 + MAX_OUTPUT_EVENTS + MAX_STEPS) * MAX_CALLS
+        count = story.start
         for past in newest:
             count += 1
             if isinstance(past, PastCall):
@@ -350,6 +372,8 @@ class Activity:
         while True:
             story = await self._loaded(chat)
             news = story.news
+            if story.before <= seen < story.start:
+                seen = story.start + _PAST
             for count, fields in self._since(story, seen):
                 seen = count
                 yield ActivityEvent(f"{self.boot}-{count}", fields)
