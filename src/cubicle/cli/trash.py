@@ -63,18 +63,24 @@ def rm(chat: str | None, everything: bool, now: bool, tenant: str) -> None:
 
 
 async def _remove(settings: Settings, host: SandboxHost, seen: SandboxSeen, now: bool) -> None:
+    index = make_chat_index(settings)
+    if seen.owner is None:  # a service may have given it to a chat since it was listed
+        found = next((each for each in await host.driver.list() if each.name == seen.name), None)
+        if found is None:
+            return  # if it is in the trash by now, with what somebody did in it, it stays there
+        seen = found
     if now or seen.owner is None:
         await host.driver.delete(seen.name)
     else:
-        record = host.records.get(seen.owner)
-        await host.driver.discard(seen.name, TrashNote(record.chat if record else None, BY_HAND, time.time()))
+        chat = await asyncio.to_thread(index.chat_of, seen.owner)
+        await host.driver.discard(seen.name, TrashNote(chat, BY_HAND, time.time()))
         limit = int(settings.journal_mb * 2**20)
         try:
             await asyncio.to_thread(note_removal, settings.data_dir, limit, seen.owner, seen.name, BY_HAND)
         except OSError as error:
             click.echo(f"The journal of the chat does not say that it was removed: {error.strerror}.", err=True)
     if seen.owner is not None:
-        make_chat_index(settings).remove(seen.owner)
+        await asyncio.to_thread(index.remove, seen.owner)
         await asyncio.to_thread(remove_records, settings.data_dir, seen.owner)
 
 
