@@ -10,15 +10,15 @@ import httpx
 from cubicle.agents.upstreams import UpstreamFailed
 
 _TIMEOUT = httpx.Timeout(600, connect=15, pool=60)
+# Calls of one sandbox are bounded by the gateway; a bound of all together would let a few sandboxes stop the others.
+_LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=256)
 
 
 class UpstreamClient:
     """Redirects are not followed: where a credential goes is fixed by the settings."""
 
     def __init__(self) -> None:
-        self._web = httpx.AsyncClient(
-            timeout=_TIMEOUT, follow_redirects=False, limits=httpx.Limits(max_connections=256)
-        )
+        self._web = httpx.AsyncClient(timeout=_TIMEOUT, follow_redirects=False, limits=_LIMITS)
 
     async def close(self) -> None:
         await self._web.aclose()
