@@ -10,10 +10,13 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
-from cubicle.cli import main
+from cubicle import removal
+from cubicle.audit import inbox
+from cubicle.cli import errors, main
 from cubicle.core.chat import Chat
 from cubicle.drivers.factory import make_chat_index, make_driver
 from cubicle.sandbox.fleet import Fleet
@@ -120,6 +123,27 @@ async def test_a_removal_now_is_for_good_and_takes_the_trash_with_it(call: Call,
 async def test_a_command_in_a_sandbox_has_this_input_and_its_exit_code_is_handed_on(call: Call) -> None:
     assert call("shell", CHAT, "sh", "-c", "tr a-z A-Z; exit 3", input="typed\n") == (3, "TYPED\n", "")
     assert call("shell", CHAT, input="echo $((6*7))\n") == (0, "42\n", "")
+
+
+async def test_the_audit_log_is_told_of_each_shell_and_of_each_link(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MCP_API_KEY", "the-key-of-the-service")
+    assert call("shell", CHAT, "sh", "-c", "exit 3")[0] == 3
+    assert call("links", "add", CHAT)[0] == 0
+    told = [body for _, body in inbox.read_notes(removal.audit_folder(tmp_path / "data"))]
+    assert len(told) == 2
+    assert b"cubicle shell" in told[0]
+    assert b"cubicle links add" in told[1]
+
+
+@pytest.mark.parametrize("path", sorted(errors.CHANGES))
+def test_each_command_that_the_audit_log_is_told_of_is_one(path: str) -> None:
+    command: click.Command | None = main
+    for name in path.split()[1:]:
+        assert isinstance(command, click.Group)
+        command = command.get_command(click.Context(command), name)
+    assert command is not None
 
 
 @pytest.mark.parametrize("command", ["shell", "stop", "rm"])

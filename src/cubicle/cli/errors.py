@@ -11,10 +11,10 @@ import click
 from cubicle.machine.errors import SandboxError
 from cubicle.settings import BadSettings, load
 
-_CHANGES = frozenset(
+CHANGES = frozenset(
     {
         "cubicle keys add", "cubicle keys revoke", "cubicle keys rotate", "cubicle keys hash",
-        "cubicle links make", "cubicle links revoke", "cubicle links sign-in",
+        "cubicle links add", "cubicle links revoke", "cubicle links sign-in",
         "cubicle stop", "cubicle rm", "cubicle undelete", "cubicle shell", "cubicle rescue",
         "cubicle export", "cubicle import", "cubicle backup", "cubicle restore", "cubicle webhooks retry",
     }
@@ -32,10 +32,10 @@ def exits(command: Callable[P, R]) -> Callable[P, R]:
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             done = command(*args, **kwargs)
-            _tell_audit()
+            tell_audit()
             return done
         except click.exceptions.Exit:  # it did what it could, and told of the rest
-            _tell_audit()
+            tell_audit()
             raise
         except (BadSettings, SandboxError) as error:
             raise click.ClickException(str(error)) from None
@@ -48,11 +48,11 @@ def exits(command: Callable[P, R]) -> Callable[P, R]:
     return wrapped
 
 
-def _tell_audit() -> None:
+def tell_audit() -> None:
     """A command that changed something leaves a note for the audit log: which one, and who ran it."""
     context = click.get_current_context(silent=True)
     path = " ".join(("cubicle", *context.command_path.split()[1:])) if context is not None else ""
-    if path not in _CHANGES:
+    if path not in CHANGES:
         return
     from cubicle.audit import inbox
     from cubicle.operation_settings import AuditMode

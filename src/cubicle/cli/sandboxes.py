@@ -23,7 +23,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from cubicle.cli.errors import exits
+from cubicle.cli.errors import exits, tell_audit
 from cubicle.cli.output import megabytes, show, span
 from cubicle.core.chat import DEFAULT_TENANT, BadChatId, Chat
 from cubicle.core.text import one_line
@@ -207,6 +207,7 @@ def shell(chat: str, command: tuple[str, ...], tenant: str) -> None:
             seen = host.find(key)
             await host.driver.start(seen.name, key.digest)
             machine = await connect(host.driver, seen.name)
+            tell_audit()  # before anything is done there: a shell may end in any way
             try:
                 joined = _terminal if sys.stdin.isatty() and sys.stdout.isatty() else _piped
                 return await joined(machine, argv)
