@@ -13,7 +13,7 @@ from websockets.utils import accept_key
 from cubicle.egress import messages
 from cubicle.egress.policy import BadTarget, Policy, Request, Scheme, Target
 from cubicle.egress.streams import CHUNK, Inside, Pipe
-from cubicle.egress.tunnel import relay
+from cubicle.egress.tunnel import heard, relay
 from cubicle.egress.upstream import ConnectRefused, Denied
 from cubicle.egress.upstream_connections import UpstreamConnection, UpstreamConnections
 from cubicle.tasks import start_task
@@ -166,11 +166,13 @@ class HttpProxy:
             await relay(self._caller, outside, upstream.hurry)
 
     async def _send_body(self, conn: h11.Connection, outside: Pipe, on_silence: Callable[[], None]) -> None:
+        hears = True
         while True:
             event = await _next(self._conn, self._caller)
             if not isinstance(event, h11.Data | h11.EndOfMessage):
                 return
-            await outside.write(conn.send(event) or b"")
+            if hears and not (hears := await heard(outside, conn.send(event) or b"")):
+                on_silence()
             if isinstance(event, h11.EndOfMessage):
                 break
         data = await self._caller.read(_HEAD_PIECE)

@@ -49,17 +49,37 @@ class Idle:
 
 async def relay(inside: Pipe, outside: Pipe, on_silence: Callable[[], None]) -> None:
     """Both directions at once; raises what broke one of them. `on_silence`: the caller has no more to say."""
+    hears, has_ended = True, False
 
     async def up() -> None:
-        await _pump(inside, outside)
-        on_silence()
+        nonlocal hears
+        while chunk := await inside.read(CHUNK):
+            if hears and not (hears := await heard(outside, chunk)):
+                on_silence()
+            if has_ended and not hears:
+                return
+        if hears:
+            await outside.write_eof()
+            on_silence()
 
     try:
         async with asyncio.TaskGroup() as group:
-            group.create_task(up())
-            group.create_task(_pump(outside, inside))
+            going = group.create_task(up())
+            await _pump(outside, inside)
+            has_ended = True
+            if not hears:  # what the caller still sends is nobody's
+                going.cancel()
     except ExceptionGroup as broken:
         raise broken.exceptions[0] from None
+
+
+async def heard(outside: Pipe, data: bytes) -> bool:
+    """Send it; False when the server takes no more. What it has said before that is there to be read all the same."""
+    try:
+        await outside.write(data)
+    except OSError:
+        return False
+    return True
 
 
 async def _pump(source: Pipe, sink: Pipe) -> None:
