@@ -17,10 +17,12 @@ from cubicle.agents.upstreams import apis
 from cubicle.core.chat import Chat
 from cubicle.machine.machine import Machine
 from cubicle.settings import Settings
+from cubicle.worker.channel import ControlChannel, channel_pair
+from cubicle.worker.remote import Service
 from tests.agents.conftest import KEY
 from tests.agents.fake_api import FakeApi, Hold, Say, Wait
 from tests.support.service import serve
-from tests.worker.conftest import CHAT, OTHER, Ground, ground_of, shell
+from tests.worker.conftest import CHAT, OTHER, Ground, ground_of, shell, until
 from tests.worker.test_floods import memory_of
 from tests.worker.test_network import AGAIN, kill
 
@@ -100,6 +102,24 @@ async def test_a_token_that_ends_takes_the_call_along_that_is_under_way(ground: 
     assert "curl: (18)" in said or "curl: (52)" in said, "the answer breaks off, or none of it had come yet"
     assert RUN_ENDED in await ask(ground, machine, CHAT)
     assert not ground.network._answers._uses
+
+
+async def test_calls_that_are_over_before_the_service_hears_of_them_leave_nothing_behind(ground: Ground) -> None:
+    """A busy service finds the beginning and the end of a short call together."""
+    ours, theirs = channel_pair()
+    answers = ControlChannel(ours, ground.network._answers.handlers(asyncio.Event()))
+    asks = ControlChannel(theirs, {})
+    service = Service(asks)
+    async with ground.tokens.running(CHAT, RUN):
+        given = ground.tokens.check(CHAT, token(ground, CHAT))
+        for _ in range(2100):
+            with service.using(CHAT, given):
+                await asyncio.sleep(0)  # its beginning is sent, and is not read yet
+            await asyncio.sleep(0)
+        await until(lambda: not ground.network._answers._uses, 5)
+        assert not answers.closed.is_set(), "the service has hung up on a worker that did nothing wrong"
+    asks.close()
+    answers.close()
 
 
 async def test_a_caller_that_sends_before_it_has_its_answer_is_cut_off(ground: Ground, api: FakeApi) -> None:

@@ -82,13 +82,12 @@ class Answers:
         asked: dict[str, Callable[[Chat, Fields], Awaitable[Fields]]] = {
             "additions": self._answer_additions,
             "check_token": self._answer_check_token,
-            "use_token": self._answer_use_token,
             "begin": self._answer_begin,
             "save": self._answer_save,
         }
         found: dict[str, Handler] = {op: partial(self._of_chat, answer) for op, answer in asked.items()}
         found |= {"up": lambda fields, sockets: up.set(), "resume": self._on_resume, "lost": self._on_lost}
-        found["offence"] = self._on_offence
+        found |= {"offence": self._on_offence, "use_token": self._on_use_token}
         found |= {"refusal": self._on_refusal, "count": self._on_count, "log": self._on_log}
         found |= {"rules_read": self._on_rules_read, "release_token": self._on_release_token}
         return found
@@ -111,11 +110,16 @@ class Answers:
         except TokenRefused as error:
             return {"refused": str(error)}
 
-    async def _answer_use_token(self, chat: Chat, fields: Fields) -> Fields:
+    def _on_use_token(self, fields: Fields, sockets: list[socket.socket]) -> Awaitable[Fields]:
+        """Known from here on: the very next message may be that the call is over."""
+        use, released = int(fields["use"]), asyncio.Event()
+        self._uses[use] = released
+        return self._answer_use_token(_chat(fields), fields, use, released)
+
+    async def _answer_use_token(self, chat: Chat, fields: Fields, use: int, released: asyncio.Event) -> Fields:
         """Answered when the token ends, or the worker's call that uses it."""
-        use, given = int(fields["use"]), token_of(fields)
-        released = self._uses[use] = asyncio.Event()
         try:
+            given = token_of(fields)
             with self._tokens.using(chat, given):
                 if self._tokens.holds(chat, given):
                     await released.wait()
