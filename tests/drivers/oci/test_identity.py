@@ -7,11 +7,12 @@ import errno
 import os
 import signal
 import stat
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from cubicle.drivers.oci import id_ranges, mounts, runtimes
+from cubicle.drivers.oci import id_ranges, mounts, namespaces, runtimes
 from cubicle.drivers.oci.driver import OciDriver
 from cubicle.drivers.oci.id_ranges import first_id, is_own
 from cubicle.drivers.oci.namespaces import NamespaceMaker, NamespaceSpec, for_files, for_sandbox
@@ -172,6 +173,32 @@ def test_a_maker_of_namespaces_that_was_killed_is_replaced():
         maker.close()
 
 
+def test_a_request_that_is_given_up_answers_no_later_one(monkeypatch):
+    """The namespaces of one sandbox would be another's: both would have the same ids on the host."""
+    maker = NamespaceMaker()
+    begin = NamespaceMaker._begin
+
+    def begin_held_up(self):
+        channel = begin(self)
+        self._process.send_signal(signal.SIGSTOP)
+        return channel
+
+    try:
+        with monkeypatch.context() as patched:
+            patched.setattr(namespaces, "_SECONDS", 0.5)
+            patched.setattr(NamespaceMaker, "_begin", begin_held_up)
+            with pytest.raises(TimeoutError):
+                maker.make(for_sandbox(first_id(1), first_id(1)))
+        if maker._process is not None:
+            maker._process.send_signal(signal.SIGCONT)
+        made = maker.make(for_sandbox(first_id(2), first_id(2)))
+        found = mapped(made[0])
+        closed(made)
+        assert found == [[0, first_id(2), 65536]]
+    finally:
+        maker.close()
+
+
 def test_a_maker_that_was_closed_works_again():
     maker = NamespaceMaker()
     for _ in range(2):
@@ -204,6 +231,13 @@ async def test_the_start_after_a_cut_off_one_works(driver, monkeypatch):
     await driver.start("one", None)
     async with machine_of(driver, "one") as machine:
         assert (await machine.output("echo here"))[1] == b"here\n"
+
+
+def mapped(namespace: int) -> list[list[int]]:
+    """The ids of a user namespace."""
+    argv = ["nsenter", f"--user=/proc/self/fd/{namespace}", "cat", "/proc/self/uid_map"]
+    text = subprocess.run(argv, pass_fds=[namespace], capture_output=True, text=True, check=True).stdout
+    return [[int(word) for word in line.split()] for line in text.splitlines()]
 
 
 def closed(descriptors: list[int]) -> None:

@@ -110,9 +110,13 @@ class NamespaceMaker:
 
     def _ask(self, asked: bytes) -> list[int]:
         channel = self._channel or self._begin()
-        channel.send(asked, socket.MSG_NOSIGNAL)
         space = socket.CMSG_SPACE(array.array("i").itemsize * _MAX_CONCURRENT)
-        answer, rights, _, _ = channel.recvmsg(namespace_maker.MAX_PACKET, space, socket.MSG_CMSG_CLOEXEC)
+        try:
+            channel.send(asked, socket.MSG_NOSIGNAL)
+            answer, rights, _, _ = channel.recvmsg(namespace_maker.MAX_PACKET, space, socket.MSG_CMSG_CLOEXEC)
+        except OSError:
+            self._end()  # its answer may still come, and would be taken for that of the next request
+            raise
         descriptors = array.array("i")
         for level, kind, content in rights:
             if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
