@@ -271,14 +271,15 @@ function useFileDrop(space: Workspace): { over: boolean } {
     const stop = new AbortController();
     const on = <K extends keyof WindowEventMap>(type: K, handler: (event: WindowEventMap[K]) => void) =>
       addEventListener(type, handler, { signal: stop.signal });
-    const take = (files: FileList | undefined): boolean => {
+    const take = (files: FileList | undefined, pasted: boolean): boolean => {
       if (!files?.length) return false;
       if (space.addresses.viewOnly) {
         toast("Your link lets you look: it cannot upload.");
         return true;
       }
-      space.uploads.add(files);
-      toast(files.length === 1 ? `Uploading ${files[0]?.name ?? ""}` : `Uploading ${files.length} files`);
+      space.uploads.add(files, pasted);
+      const name = space.uploads.all.value.at(-1)?.name ?? "";
+      toast(files.length === 1 ? `Uploading ${name}` : `Uploading ${files.length} files`);
       showPanel("files");
       return true;
     };
@@ -292,10 +293,10 @@ function useFileDrop(space: Workspace): { over: boolean } {
     });
     on("drop", (event) => {
       over.value = false;
-      if (take(event.dataTransfer?.files)) event.preventDefault();
+      if (take(event.dataTransfer?.files, false)) event.preventDefault();
     });
     on("paste", (event) => {
-      if (take(event.clipboardData?.files)) event.preventDefault();
+      if (take(event.clipboardData?.files, true)) event.preventDefault();
     });
     return () => stop.abort();
   }, [space, over]);

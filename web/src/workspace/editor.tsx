@@ -9,6 +9,7 @@ import { Dialog, Empty } from "../ui/parts";
 import { toast } from "../ui/toast";
 import type { Show } from "../viewer/messages";
 import { DiffLines } from "./difflines";
+import { drafts } from "./drafts";
 import { type EditorPort, ViewerFrame } from "./frame";
 
 const MOST = 4 * 1024 * 1024;
@@ -16,8 +17,6 @@ const LIMIT_MS = 90_000;
 const MOST_COMPARED = 400_000;
 const MOST_LINES = 400;
 
-/** What was typed and not saved, by path: a person who looks at another file finds it again. */
-const drafts = new Map<string, { text: string; etag: string }>();
 const guard = (event: BeforeUnloadEvent) => {
   if (drafts.size) event.preventDefault();
 };
@@ -118,9 +117,10 @@ export function Editor(props: {
     [path],
   );
   let wait: ReturnType<typeof setTimeout> | undefined;
+  // Counted from the first change on: who types without a pause is interrupted, too.
   const keep = () => {
-    clearTimeout(wait);
-    wait = setTimeout(() => {
+    wait ??= setTimeout(() => {
+      wait = undefined;
       void port.read?.().then((text) => {
         if (dirty.peek()) drafts.set(path, { text, etag: etag.peek() });
       });
@@ -162,6 +162,7 @@ export function Editor(props: {
     return () => {
       gone = true;
       clearTimeout(wait);
+      wait = undefined;
     };
   }, [path, attempt.value]);
   const save = async (over: string) => {
@@ -169,6 +170,8 @@ export function Editor(props: {
     busy.value = true;
     try {
       const text = await port.read();
+      // Until the service has it, nobody else does.
+      drafts.set(path, { text, etag: etag.peek() });
       dirty.value = false;
       const answer = await request(
         addresses.edit(path),
@@ -181,7 +184,9 @@ export function Editor(props: {
       );
       const saved = (await answer.json()) as SavedFile;
       etag.value = saved.etag;
-      if (!dirty.peek()) drafts.delete(path);
+      const kept = drafts.get(path);
+      if (kept?.text === text) drafts.delete(path);
+      else if (kept) kept.etag = saved.etag;
       toast("Saved.");
       props.onSaved();
     } catch (error) {

@@ -4,6 +4,7 @@ import { lazy } from "../common/lazy";
 import type { Addresses } from "../common/page";
 import { Empty } from "../ui/parts";
 import type { Awake } from "./awake";
+import { dropDrafts, moveDrafts } from "./drafts";
 import { FileQuestions } from "./fileactions";
 import type { Files } from "./files";
 import type { FileSearch } from "./filesearch";
@@ -99,11 +100,13 @@ export function FilesPanel({ space }: { space: FilesSpace }) {
       <FileQuestions
         addresses={space.addresses}
         onRenamed={(from, to) => {
+          moveDrafts(from, to);
           void space.files.refresh();
           if (path === from) space.open(to);
           else if (path.startsWith(`${from}/`)) space.open(to + path.slice(from.length));
         }}
         onGone={(gone) => {
+          dropDrafts(gone);
           void space.files.refresh();
           if (path === gone || path.startsWith(`${gone}/`)) space.open("");
         }}

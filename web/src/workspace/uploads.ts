@@ -5,6 +5,15 @@ import { sendFile } from "../common/upload";
 
 const AT_ONCE = 3;
 
+/** The name that browsers give to every picture that is pasted: one would take the place of the other. */
+const PASTED_PICTURE = /^image\.\w+$/i;
+
+function nameOf(file: File, pasted: boolean, id: number): string {
+  const name = file.webkitRelativePath || file.name;
+  if (name && !(pasted && PASTED_PICTURE.test(name))) return name;
+  return `pasted-${Date.now()}-${id}${name.slice(name.lastIndexOf("."))}`;
+}
+
 export interface Upload {
   id: number;
   name: string;
@@ -26,13 +35,12 @@ export class Uploads {
     private readonly onDone: () => void,
   ) {}
 
-  add(files: Iterable<File>): void {
+  add(files: Iterable<File>, pasted = false): void {
     for (const file of files) {
       this.#last += 1;
-      const name = file.webkitRelativePath || file.name || `pasted-${Date.now()}`;
       const upload: Upload = {
         id: this.#last,
-        name,
+        name: nameOf(file, pasted, this.#last),
         size: file.size,
         share: signal(0),
         state: signal("waiting"),
