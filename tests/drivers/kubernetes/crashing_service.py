@@ -13,13 +13,15 @@ import pickle
 import signal
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 from cubicle.core.chat import Chat
 from cubicle.drivers.kubernetes import template
 from cubicle.drivers.kubernetes.client import KubernetesClient
 from cubicle.drivers.kubernetes.driver import KubernetesDriver
-from cubicle.drivers.kubernetes.objects import APP, DELETING, INSTANCE, Record
+from cubicle.drivers.kubernetes.objects import APP, DELETING, INSTANCE, PodSeen, Record
+from cubicle.machine.errors import StartFailed
 from cubicle.sandbox.trash import TrashNote
 from cubicle.sandbox.warm_pool import connect
 
@@ -44,6 +46,17 @@ async def start(driver: KubernetesDriver, owner: str, name: str) -> None:
     machine = await connect(driver, name)
     await machine.output("echo kept > ~/kept; sync ~/kept")
     machine.close()
+
+
+async def start_in_vain(driver: KubernetesDriver, owner: str, name: str) -> None:
+    """The node cannot run the pod, say."""
+
+    async def come_up(*_: object) -> PodSeen:
+        raise StartFailed("The sandbox did not come up.")
+
+    setattr(driver._pods, "come_up", come_up)  # noqa: B010
+    with suppress(StartFailed):
+        await driver.start(name, owner)
 
 
 async def start_and_stop(driver: KubernetesDriver, owner: str, name: str) -> None:
@@ -86,6 +99,7 @@ async def mess(driver: KubernetesDriver, owner: str, name: str) -> None:
 VERBS: dict[str, tuple[Step, Step]] = {
     "claim": (nothing, lambda driver, owner, name: driver.take_blank(owner)),
     "start": (nothing, lambda driver, owner, name: driver.start(name, owner)),
+    "start in vain": (nothing, start_in_vain),
     "wake": (start_and_stop, lambda driver, owner, name: driver.start(name, owner)),
     "stop": (start, lambda driver, owner, name: driver.stop(name)),
     "delete": (start, lambda driver, owner, name: driver.delete(name)),

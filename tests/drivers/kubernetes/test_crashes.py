@@ -15,13 +15,15 @@ import pytest
 from cubicle.drivers.kubernetes import template
 from cubicle.drivers.kubernetes.driver import KubernetesDriver
 from cubicle.sandbox.warm_pool import connect, new_name
+from tests.drivers.kubernetes.crashing_service import NOTE
 from tests.drivers.kubernetes.test_claims import SELDOM, blank, end_pool, owners_of_pods
 from tests.support.emptying import leave
 
 Make = Callable[[], KubernetesDriver]
 EVERYTHING = -1e9
 WRITES = {
-    "claim": 3, "start": 2, "wake": 2, "stop": 1, "delete": 4, "remove files": 3, "discard": 3, "restore": 2, "sweep": 8,
+    "claim": 3, "start": 2, "start in vain": 6, "wake": 2, "stop": 1, "delete": 4, "remove files": 3, "discard": 3,
+    "restore": 2, "sweep": 8,
 }  # fmt: skip
 """That each has at the least: after each of them, the service is killed."""
 
@@ -99,6 +101,25 @@ async def test_a_crash_within_a_first_start(make: Make, driver: KubernetesDriver
     async for owner, _ in rounds(make, driver, verb):
         name, _ = await go_on(driver, owner)
         assert await driver.find(owner) == name
+        await check_one_pod(driver, owner)
+
+
+@pytest.mark.timeout(600)
+async def test_a_crash_after_a_start_that_failed_costs_no_file_later(make: Make, driver: KubernetesDriver) -> None:
+    """What is to be removed of it is not what the chat has from then on, in the trash or not."""
+    async for owner, _ in rounds(make, driver, "start in vain"):
+        name, _ = await go_on(driver, owner)
+        machine = await connect(driver, name)
+        await machine.output("echo kept > ~/kept; sync ~/kept")
+        machine.close()
+        await driver.discard(name, NOTE)
+        async with asyncio.timeout(60):
+            while await driver._removal._has_pods(name):
+                await asyncio.sleep(0.1)
+        await driver.sweeper.sweep(EVERYTHING)
+        assert [one.name for one in await driver.discarded()] == [name]
+        await driver.restore(name, owner)
+        assert await go_on(driver, owner) == (name, "kept\n")
         await check_one_pod(driver, owner)
 
 

@@ -244,10 +244,10 @@ class KubernetesDriver:
         self._reached[sandbox] = Taken(up, epoch)
 
     async def _forget_failed(self, record: Record) -> None:
-        """It never was up: the owner has none."""
+        """It never was up: the owner has none. No chat may keep what is on record to be removed."""
         with suppress(SandboxError):
-            await self._removal.request(record.sandbox)
-            await self._records.remove(record)
+            if (deleting := await self._records.begin_delete(record)) is not None:
+                await self._finish_delete(deleting)
 
     async def take_over(self, owner: str) -> None:
         record = await self._records.own(word(owner))
