@@ -1,7 +1,10 @@
-"""WEBHOOKS_FILE: what it may say, and that no error of it shows a secret."""
+"""WEBHOOKS_FILE: what it may say, that no error of it shows a secret, and that what it says next holds."""
 
 from __future__ import annotations
 
+import asyncio
+import sqlite3
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -9,7 +12,9 @@ import pytest
 from cubicle.webhooks import receivers
 from cubicle.webhooks.events import Event, EventType
 from cubicle.webhooks.receivers import BadReceivers, Receiver
-from tests.webhooks.receiver import OTHER_SECRET, SECRET, written
+from cubicle.webhooks.store import FILE
+from cubicle.webhooks.webhooks import Webhooks
+from tests.webhooks.receiver import OTHER_SECRET, SECRET, hanging, receiving, written
 
 URL = "https://ops.example.org/hooks/path-with-a-secret"
 
@@ -88,3 +93,26 @@ def test_a_receiver_does_not_show_its_secrets(tmp_path: Path) -> None:
     assert SECRET[6:] not in repr(found)
     assert "path-with-a-secret" not in repr(found)
     assert found.host == "https://ops.example.org"
+
+
+async def test_receivers_that_change_while_the_queue_cannot_be_written_are_told_all_the_same(tmp_path: Path) -> None:
+    """Somebody keeps it locked, or the disk refuses for a moment."""
+    folder, file = tmp_path / "queue", tmp_path / "webhooks.toml"
+    async with receiving(hanging) as old, receiving() as new:
+        written(file, {"name": "gone", "url": old.url}, {"name": "moved", "url": old.url})
+        async with Webhooks(folder, file) as made:
+            sent = Event(EventType.TEST, "acme", {})
+            made.emit(sent)
+            await old.wait_for(2)
+            await made.on_disk(lambda: made.store._db and made.store._db.execute("PRAGMA busy_timeout = 1").fetchone())
+            with closing(sqlite3.connect(folder / FILE, isolation_level=None)) as other:
+                other.execute("BEGIN IMMEDIATE")
+                written(file, {"name": "moved", "url": new.url})
+                with suppress(sqlite3.Error):
+                    await made.look()
+            (message,) = await new.wait_for()
+            assert message.id == sent.id
+            async with asyncio.timeout(20):
+                while not (dead := await made.on_disk(made.store.letters, dead=True, count=10)):
+                    await asyncio.sleep(0.05)
+            assert [letter.receiver for letter in dead] == ["gone"]

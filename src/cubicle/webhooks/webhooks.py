@@ -235,8 +235,13 @@ class Webhooks:
         self._receivers = receivers
         changed = [name for name, one in self._deliveries.items() if one.receiver not in receivers]
         await asyncio.gather(*(self._deliveries.pop(name).close() for name in changed))
-        await self.on_disk(self.store.give_up_others, [one.name for one in receivers])
         self._serve()
+        try:
+            await self.on_disk(self.store.give_up_others, [one.name for one in receivers])
+        except (OSError, sqlite3.Error) as error:
+            log.error("what waits for receivers that are gone cannot be given up yet: %s", error)
+            self._seen = None  # the next look does it
+            return
         log.info("WEBHOOKS_FILE was read again", extra={"receivers": len(receivers)})
 
     async def retry(self, ids: Sequence[str] | None, receiver: str = "") -> int:
