@@ -172,8 +172,7 @@ class Activity:
         self._size -= oldest.size
         calls = oldest.calls.values()
         if all(record.over for record in calls):
-            counts = (count for record in calls for count, _ in record.events())
-            self._left[digest] = max(counts, default=oldest.before)
+            self._left[digest] = max((record.latest for record in calls), default=oldest.before)
         while len(self._left) > 20 * MAX_CHATS:
             self._left.popitem(last=False)
 
@@ -250,11 +249,11 @@ class Activity:
             record.undone = (self._count, told)
             self._settle(story, record)
 
-    def _settle(self, story: _Story, record: CallEvents) -> None:
-        """Count what was added, forget what is too much, and wake those who follow."""
+    def _settle(self, story: _Story, record: CallEvents, count: int = 0) -> None:
+        """Count what was added, forget what is too much, and wake those who follow. `count`: of what was long ago."""
         size = sum(_size(fields) for _, fields in record.events())
         self._grow(story, size - record.size)
-        record.size, record.latest = size, self._count
+        record.size, record.latest = size, count or self._count
         while len(story.calls) > MAX_CALLS or (story.size > MAX_TEXT and len(story.calls) > 1):
             ended = (id for id, kept in story.calls.items() if kept.over and kept is not record)
             self._forget(story, next(ended, next(iter(story.calls))))
@@ -302,7 +301,7 @@ class Activity:
             if isinstance(past, PastCall):
                 count = self._add_past(story, count, past)
             else:
-                self._settle(story, self._add_note(story, count, past))
+                self._settle(story, self._add_note(story, count, past), count)
         if not story.tool and history.calls:
             last = next(reversed(history.calls.values()))
             story.tool, story.user = last.begun["tool"], last.user
@@ -330,7 +329,7 @@ class Activity:
         if past.undone is not None:
             count += 1
             record.undone = (count, past.undone)
-        self._settle(story, record)
+        self._settle(story, record, count)
         return count
 
     async def earlier(self, chat: Chat, before: str) -> tuple[list[CallFields], bool]:
