@@ -121,8 +121,9 @@ async def test_what_was_left_running_in_the_background_goes_on(fleet: Fleet, pro
     assert not halted(fleet)
     programs = "-u assistant -x 'sh|sleep|python3|tail'"
     await say(fleet, f"while pkill -KILL {programs}; do sleep 0.05; done")
-    await idle_for(fleet, NEVER)
-    assert halted(fleet)
+    async with asyncio.timeout(60):  # on a busy machine they take their time to be gone
+        while not halted(fleet):
+            await idle_for(fleet, NEVER)
 
 
 async def test_whoever_holds_a_lease_or_looks_keeps_it_running(fleet: Fleet) -> None:
