@@ -176,11 +176,10 @@ async def test_a_chat_that_cannot_be_written_keeps_no_other_from_coming_back(
 
     def unpack(name: str) -> str:
         tried.append(name)
-        return GIVES_UP if len(tried) == 2 else real
+        return GIVES_UP if len(tried) in (2, 4) else real
 
-    with monkeypatch.context() as patched:
-        patched.setattr(sandbox_files, "program", unpack)
-        outcome = await restore(elsewhere, file, found, lambda name: None)
+    monkeypatch.setattr(sandbox_files, "program", unpack)
+    outcome = await restore(elsewhere, file, found, lambda name: None)
     (failed,) = outcome.failed
     assert outcome.failed == {failed: "The sandbox could not write the files: no"}
     assert {failed, *outcome.done} == {"one", "two", "three"}
@@ -192,7 +191,7 @@ async def test_a_chat_that_cannot_be_written_keeps_no_other_from_coming_back(
     assert (elsewhere.data_dir / MARKER).exists(), "no service starts here"
     # What is there needs no space a second time.
     monkeypatch.setattr("shutil.disk_usage", lambda folder: SimpleNamespace(free=64 * 1024**2 + 3_500_000))
-    outcome = await restore(elsewhere, file, found, lambda name: None, leave_out=[failed])
+    outcome = await restore(elsewhere, file, found, lambda name: None, leave_out=["one", "two", "three"])
     assert (outcome.left_out, len(outcome.skipped), outcome.failed) == ([failed], 2, {})
     assert not (elsewhere.data_dir / MARKER).exists()
 

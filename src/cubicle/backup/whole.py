@@ -131,14 +131,15 @@ async def restore(
         tell(name)
         if await kept.driver.find(digest) is not None:
             outcome.skipped.append(name)
-        elif name in leave_out:
-            outcome.left_out.append(name)
         else:
             try:
                 await _restore_chat(kept, members, reader, digest, chat)
                 outcome.done.append(name)
             except CannotUnpack as error:
-                outcome.failed[name] = str(error)
+                if name in leave_out:  # only then: a chat of another tenant may have the same name
+                    outcome.left_out.append(name)
+                else:
+                    outcome.failed[name] = str(error)
         await asyncio.to_thread(_pass_over, members, digest)
     await asyncio.to_thread(durable.sync_file_system, kept.data_dir)
     if not outcome.failed:

@@ -111,7 +111,7 @@ def backup(file: Path) -> None:
 @click.command()
 @click.argument("file", type=_FILE)
 @click.option(
-    "--leave-out", metavar="CHAT", multiple=True, help="Finish without this chat. May be given several times."
+    "--leave-out", metavar="CHAT", multiple=True, help="Finish without this chat if it cannot be restored. Repeatable."
 )
 @exits
 def restore(file: Path, leave_out: tuple[str, ...]) -> None:
