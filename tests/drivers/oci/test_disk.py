@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cubicle.drivers.oci import disk as disks
-from cubicle.drivers.oci import ext4
+from cubicle.drivers.oci import ext4, loops
 from cubicle.drivers.oci.disk import Disk, DiskMode
 from cubicle.images.store import SUBUID_START
 from cubicle.sandbox.driver import State
@@ -42,6 +42,8 @@ def written(disk: Disk) -> dict[str, bytes]:
     for name, content in files.items():
         (disk.target / "upper" / name).write_bytes(content)
     disk.detach()
+    with loops.attached(disk.image, disk.home / "loop") as number:
+        disks._wait_unused(loops.node(number))  # another namespace may hold it, and write its superblock, until then
     return files
 
 

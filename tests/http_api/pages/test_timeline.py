@@ -121,7 +121,7 @@ async def test_a_person_plays_scrubs_and_goes_live(filmed: House, browser: Brows
         await expect(stage.get_by_role("img", name="Red")).to_be_visible()
         await page.get_by_role("combobox", name="Speed").select_option("16")
         await page.get_by_role("button", name="Play").click()
-        await expect(line).to_have_value(last)
+        await expect(page.get_by_role("button", name="Step on")).to_be_disabled()
         await expect(stage.get_by_role("img", name="Blue")).to_be_visible()
         await expect(page.get_by_role("button", name="Play")).to_be_visible()
         await page.get_by_role("button", name="Jump to live").click()
@@ -148,6 +148,32 @@ async def test_the_replay_hears_of_news_after_an_answer_that_was_no_stream(filme
         await expect(page.get_by_label("Time line")).to_be_visible()
         await call(filmed, CHAT, "bash_tool", command="true", description="after the refusal")
         await expect(page.get_by_text("after the refusal").first).to_be_visible()
+
+
+async def test_news_leave_a_person_where_they_went_while_the_news_were_on_their_way(
+    filmed: House, browser: Browser
+) -> None:
+    asked, moved = asyncio.Event(), asyncio.Event()
+
+    async def late(route: Route) -> None:
+        asked.set()
+        await moved.wait()
+        await route.continue_()
+
+    async with visit(browser, await shared(filmed)) as seen:
+        page = seen.page
+        await page.goto(f"{filmed.url}/replay/{CHAT}/")
+        line = page.get_by_label("Time line")
+        await expect(page.get_by_role("button", name="Step on")).to_be_disabled()  # at the end, where one follows
+        await page.route(f"**/api/chats/{CHAT}/timeline*", late)
+        await call(filmed, CHAT, "bash_tool", command="true", description="on its way")
+        async with asyncio.timeout(60):
+            await asked.wait()
+        await line.focus()
+        await page.keyboard.press("Home")
+        moved.set()
+        await expect(page.get_by_text("on its way").first).to_be_visible()
+        await expect(line).to_have_value("0")
 
 
 def assert_clean(seen: Visit) -> None:

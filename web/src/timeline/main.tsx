@@ -85,15 +85,15 @@ class Player {
       return;
     }
     this.#asking = true;
-    const atEnd = this.place.value >= this.last;
     try {
       let more = true;
       while (more) {
         const part = await getJson<Timeline>(this.addresses.timeline(this.model.next, this.model.since));
         more = part.more;
+        const atEnd = this.place.value >= this.last; // now, not when it was asked for: a person may have moved since
         if (this.model.add(part)) this.round.value += 1;
+        if (atEnd && !this.playing.value) this.place.value = this.last;
       }
-      if (atEnd && !this.playing.value) this.place.value = this.last;
       this.state.value = "ready";
     } catch (error) {
       this.reason.value = error instanceof Error ? error.message : "The replay could not be loaded.";
