@@ -17,7 +17,7 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from cubicle.core.chat import Chat
-from cubicle.http_api import request_bodies
+from cubicle.http_api import forwarding, request_bodies
 from cubicle.http_api.forwarding import Forwarder
 from cubicle.machine.socket_splice import SocketSplice
 from cubicle.members.hop_keys import HopKeys
@@ -68,13 +68,17 @@ async def client_of(tmp_path: Path, spliced: list[SocketSplice]) -> AsyncIterato
         await asyncio.get_running_loop().sock_connect(sock, str(path))
         return sock
 
+    async def is_alive(_holder: str) -> bool:
+        return True
+
     async def place(_chat: Chat) -> str:
         return "other"
 
     @asynccontextmanager
     async def closing(forwarder: Forwarder) -> AsyncIterator[None]:
         try:
-            yield
+            async with forwarder.watching():
+                yield
         finally:
             forwarder.close()
 
@@ -89,7 +93,7 @@ async def client_of(tmp_path: Path, spliced: list[SocketSplice]) -> AsyncIterato
             name="one",
             owns=lambda digest: False,
             place=place,
-            records=SimpleNamespace(dial=dial),
+            records=SimpleNamespace(dial=dial, is_alive=is_alive),
             doubt=lambda *_: None,
         )
         forwarder = Forwarder(owners, HopKeys(b"s" * 32))  # type: ignore[arg-type]
@@ -189,3 +193,23 @@ async def test_a_client_that_leaves_while_the_kernel_moves_the_body_is_told_to_t
         writer.transport.abort()
         async with asyncio.timeout(LIMIT):
             await ended.wait()
+
+
+async def test_a_connection_that_nobody_used_for_long_is_closed(
+    client_of: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A member that is gone is never asked again, so nothing else would close it."""
+    monkeypatch.setattr(forwarding, "_IDLE_SECONDS", 0.5)
+    monkeypatch.setattr(forwarding, "_LOOK_SECONDS", 0.1)
+    ended = asyncio.Event()
+
+    async def member(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await head_of(reader)
+        writer.write(answer(b"200 OK", b"here"))
+        await reader.read(-1)
+        ended.set()
+
+    async with client_of(member) as (reader, writer):
+        writer.write(head("/", 0))
+        assert await answered(reader) == (200, b"here")
+        await ended.wait()

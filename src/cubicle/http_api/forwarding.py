@@ -196,6 +196,7 @@ class Forwarder:
     async def _watch(self) -> None:
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
+            self._close_idle()
             for holder in list(self._in_use):
                 try:
                     if not await self.owners.records.is_alive(holder):
@@ -225,10 +226,19 @@ class Forwarder:
         if not connection.renew():
             connection.close()
             return
-        kept, now = self._idle.setdefault(holder, deque()), time.monotonic()
-        kept.append((now, connection))
-        while len(kept) > _MAX_IDLE or now - kept[0][0] > _IDLE_SECONDS:
+        kept = self._idle.setdefault(holder, deque())
+        kept.append((time.monotonic(), connection))
+        if len(kept) > _MAX_IDLE:
             kept.popleft()[1].close()
+
+    def _close_idle(self) -> None:
+        """Also those to members that are gone, which nobody will ask for any more."""
+        oldest = time.monotonic() - _IDLE_SECONDS
+        for holder, kept in list(self._idle.items()):
+            while kept and kept[0][0] < oldest:
+                kept.popleft()[1].close()
+            if not kept:
+                del self._idle[holder]
 
     def close(self) -> None:
         for kept in self._idle.values():
