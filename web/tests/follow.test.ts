@@ -177,6 +177,25 @@ test("a browser that nobody uses is let go of, and taken again when a call runs"
   vi.unstubAllGlobals();
 });
 
+test("a view whose script could not be had is asked for again", async () => {
+  vi.useFakeTimers({ now: NOW * 1000 });
+  vi.stubGlobal("document", Object.assign(new EventTarget(), { visibilityState: "visible" }));
+  const live = { usedAt: signal(0), attached: false, dispose: vi.fn(), connect: vi.fn(), show: vi.fn() };
+  const watch = vi.fn(async () => live as unknown as LiveView).mockRejectedValueOnce(new Error("no network"));
+  const ports = signal(overview());
+  const follower = new Follower({ calls: signal([]), overview: ports, showing: signal(true), watch });
+  const stop = follower.start();
+  ports.value = overview({ browser: true });
+  await vi.advanceTimersByTimeAsync(0);
+  expect(follower.live.value).toBeNull();
+  await vi.advanceTimersByTimeAsync(10_000);
+  expect(watch).toHaveBeenCalledTimes(2);
+  expect(live.connect).toHaveBeenCalledOnce();
+  stop();
+  vi.useRealTimers();
+  vi.unstubAllGlobals();
+});
+
 describe("the line in the header", () => {
   const at = NOW * 1000;
   const outside = { sandbox: "running", waiting: "" };

@@ -182,6 +182,18 @@ describe("the tree", () => {
     expect(opened("nowhere")).toEqual([]);
     vi.unstubAllGlobals();
   });
+  test("what is not listed whole is known until it is", async () => {
+    let complete = false;
+    vi.stubGlobal("fetch", async () => new Response(JSON.stringify({ path: "", entries: [], complete })));
+    const files = new Files(new Addresses(page, "https://h.example/preview/c/"));
+    await files.refresh();
+    expect(files.isPartial()).toBe(true);
+    expect(files.isPartial({ root: "outputs", path: "plots" } as Entry)).toBe(false);
+    complete = true;
+    await files.refresh();
+    expect(files.isPartial()).toBe(false);
+    vi.unstubAllGlobals();
+  });
   test("folders first, numbers by value", () => {
     const entry = (name: string, kind: Entry["kind"]) => ({ name, kind }) as Entry;
     const order = sorted([entry("f10", "file"), entry("f9", "file"), entry("z", "directory")]);

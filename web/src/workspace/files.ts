@@ -49,6 +49,8 @@ export class Files {
   /** Entries of each folder that was read; the top is "". */
   readonly folders = signal<ReadonlyMap<string, Entry[]>>(new Map());
   readonly open = signal<ReadonlySet<string>>(new Set());
+  /** Folders of which not everything was listed. */
+  readonly #partial = signal<ReadonlySet<string>>(new Set());
   readonly problem = signal("");
   readonly loading = signal(true);
   /** How often all of it was read. */
@@ -114,6 +116,11 @@ export class Files {
     return all && entry.root === "outputs" ? newestFirst(all) : all;
   }
 
+  /** Whether there is more in a folder, or at the top, than is listed. */
+  isPartial(entry?: Entry): boolean {
+    return this.#partial.value.has(entry ? keyOf(entry.root, entry.path) : keyOf("", ""));
+  }
+
   /** Where a link leads is known once it was followed. */
   isFolder(entry: Entry): boolean {
     return entry.kind === "directory" || (entry.kind === "symlink" && this.below(entry) !== undefined);
@@ -165,6 +172,7 @@ export class Files {
         .map((listed) => this.#entry(listed, root, path))
         .filter((entry) => !root || entry.root === root);
       this.folders.value = new Map(this.folders.value).set(keyOf(root, path), sorted(entries));
+      this.#mark(keyOf(root, path), !listing.complete);
       this.problem.value = "";
     } catch (error) {
       if (this.asleep(error)) this.problem.value = "";
@@ -174,6 +182,13 @@ export class Files {
       } else this.problem.value = error instanceof Error ? error.message : "The files could not be read.";
     }
     this.loading.value = false;
+  }
+
+  #mark(key: string, partial: boolean): void {
+    if (this.#partial.value.has(key) === partial) return;
+    const marked = new Set(this.#partial.value);
+    if (!marked.delete(key)) marked.add(key);
+    this.#partial.value = marked;
   }
 
   #entry(listed: FolderEntry, root: Root | "", folder: string): Entry {

@@ -192,13 +192,18 @@ export class Follower {
     }
     if (live || this.#connecting) return;
     this.#connecting = true;
-    void this.sources.watch().then((made) => {
-      this.#connecting = false;
-      if (!this.#wanted) return made.dispose();
-      this.#live.value = made;
-      made.connect();
-      made.show(320, false);
-    });
+    void this.sources
+      .watch()
+      .then((made) => {
+        if (!this.#wanted) return made.dispose();
+        this.#live.value = made;
+        made.connect();
+        made.show(320, false);
+      })
+      .catch(() => undefined) // its script could not be had: the next look tries again
+      .finally(() => {
+        this.#connecting = false;
+      });
   }
 
   #isQuiet(): boolean {

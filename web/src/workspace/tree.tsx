@@ -112,7 +112,20 @@ function Row(props: RowProps) {
           Empty
         </p>
       )}
+      {expanded && files.isPartial(entry) && <NotAll level={level} />}
     </>
+  );
+}
+
+function NotAll({ level }: { level: number }) {
+  return (
+    <p
+      class="muted tree-empty"
+      role="presentation"
+      style={{ "padding-inline-start": `${32 + level * 16}px` }}
+    >
+      Not everything is listed here: search for what is missing.
+    </p>
   );
 }
 
@@ -304,15 +317,18 @@ export function Tree(props: {
                     ? "Loading…"
                     : unread
                       ? "Not read while it sleeps."
-                      : viewOnly && root === "uploads"
-                        ? "Nothing was uploaded."
-                        : ROOT_WORDS[root].empty
+                      : files.isPartial()
+                        ? "Not listed."
+                        : viewOnly && root === "uploads"
+                          ? "Nothing was uploaded."
+                          : ROOT_WORDS[root].empty
                 }
                 row={row}
               />
             </div>
           ))
         )}
+        {!search.active && files.isPartial() && <NotAll level={0} />}
         {here.value && !search.active && (
           <div class="row-actions" style={{ top: `${here.value.top}px` }}>
             <MenuButton
