@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -11,6 +12,7 @@ AFAR = "cubicle.example"
 """A name of this machine that the browser does not trust as it does localhost."""
 ARGUMENTS = [
     "--no-sandbox",
+    "--site-per-process",  # as the whole browser does by itself: a frame that hangs hangs no page
     "--disable-gpu",
     "--disable-quic",
     "--no-first-run",
@@ -19,12 +21,15 @@ ARGUMENTS = [
     "--disable-sync",
     f"--host-resolver-rules=MAP {AFAR} 127.0.0.1",
 ]
+WHOLE = "/usr/bin/chromium"
+SHELL = "chromium-headless-shell"
+"""The same engine without the windows, menus and services around it, which take a third of the work of each visit."""
 
 
 @asynccontextmanager
 async def chromium() -> AsyncIterator[Browser]:
     async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path="/usr/bin/chromium", args=ARGUMENTS)
+        browser = await playwright.chromium.launch(executable_path=shutil.which(SHELL) or WHOLE, args=ARGUMENTS)
         try:
             yield browser
         finally:
