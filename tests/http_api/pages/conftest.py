@@ -26,3 +26,10 @@ async def browser() -> AsyncIterator[Browser]:
     expect.set_options(timeout=60_000)  # a busy machine is no failure
     async with chromium() as browser:
         yield browser
+
+
+@pytest.fixture(scope="module")
+async def tab(browser: Browser) -> AsyncIterator[visitor.Visit]:
+    """One tab for all tests of a file that only look: they `go` to what they look at, and change nothing of the tab."""
+    async with visitor.visit(browser, "about:blank") as tab:
+        yield tab
