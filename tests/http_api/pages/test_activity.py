@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from playwright.async_api import Browser, Locator, Page, expect
 
-from tests.http_api.pages.visitor import House, accessible, visit
+from tests.http_api.pages.visitor import House, accessible, screens, visit
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real]
 
@@ -65,9 +65,7 @@ async def test_the_newest_output_of_a_running_call_is_in_sight_unless_the_person
         await holds(output, AT_END)
 
 
-@pytest.mark.parametrize(
-    ("scheme", "width"), [("light", 1200), ("dark", 1200), ("light", 390)], ids=["light", "dark", "phone"]
-)
+@pytest.mark.parametrize(("scheme", "width"), screens())
 async def test_how_and_why_calls_ended_stands_beside_what_they_printed(
     house: House, browser: Browser, scheme: Any, width: int, tmp_path: Any
 ) -> None:

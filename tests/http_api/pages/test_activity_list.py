@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from playwright.async_api import Browser, Page, Route, expect
 
-from tests.http_api.pages.visitor import House, Visit, accessible, visit
+from tests.http_api.pages.visitor import House, Visit, accessible, screens, visit
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real]
 
@@ -132,9 +132,7 @@ async def worked(house: House) -> str:
     return chat
 
 
-@pytest.mark.parametrize(
-    ("scheme", "width"), [("light", 1280), ("dark", 1280), ("light", 390)], ids=["light", "dark", "phone"]
-)
+@pytest.mark.parametrize(("scheme", "width"), screens(1280))
 async def test_each_call_says_what_it_did_and_shows_its_result(
     house: House, browser: Browser, worked: str, scheme: Any, width: int
 ) -> None:

@@ -19,7 +19,7 @@ from playwright.async_api import Browser, Page, expect
 
 from cubicle.core.chat import Chat
 from cubicle.http_api.sandbox_table import natural
-from tests.http_api.pages.visitor import House, Visit, accessible, house, visit
+from tests.http_api.pages.visitor import House, Visit, accessible, house, screens, visit
 from tests.support.service import ACCEPT
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real]
@@ -201,8 +201,7 @@ async def test_the_table_is_sorted_by_the_keyboard(firm: Firm, browser: Browser)
         await expect(page.get_by_role("tabpanel", name=re.compile("Tenants"))).to_be_visible()
 
 
-@pytest.mark.parametrize("width", [1200, 390])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("scheme", "width"), screens())
 async def test_it_keeps_nobody_out(firm: Firm, browser: Browser, scheme: Literal["light", "dark"], width: int) -> None:
     async with visit(browser, f"{firm.house.url}/admin", width=width, scheme=scheme) as seen:
         await sign_in(seen, OPERATOR)

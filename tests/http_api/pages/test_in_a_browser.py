@@ -12,7 +12,7 @@ from playwright.async_api import Browser, Locator, Page, expect
 from tests.browser import ground
 from tests.browser.whole import LISTEN, told
 from tests.conftest import absent
-from tests.http_api.pages.visitor import KEY, House, accessible, visit
+from tests.http_api.pages.visitor import KEY, House, Visit, accessible, screens, visit
 from tests.http_api.pages.visitor import house as open_house
 from tests.support.chromium import AFAR
 
@@ -253,18 +253,25 @@ async def test_a_service_without_a_key_asks_for_none(house: House, browser: Brow
 
 
 @pytest.mark.parametrize("width", [1200, 390])
-@pytest.mark.parametrize("address", ["/", "/login", "/preview/axe/", "/preview/axe/a.md", "/terminal/axe/", "/admin"])
-async def test_nothing_keeps_people_with_disabilities_out(
-    house: House, browser: Browser, address: str, width: int
-) -> None:
+@pytest.mark.parametrize(
+    "address",
+    [
+        pytest.param("/", marks=pytest.mark.long),  # with more on it: test_home_page.py
+        "/login",
+        "/preview/axe/",
+        "/preview/axe/a.md",
+        "/terminal/axe/",
+        pytest.param("/admin", marks=pytest.mark.long),  # with more on it: test_admin.py
+    ],
+)
+async def test_nothing_keeps_people_with_disabilities_out(house: House, tab: Visit, address: str, width: int) -> None:
     await house.put("axe", f"{OUTPUTS}/a.md", b"# Title\n\nText\n")
-    async with visit(browser, house.url + address, width=width) as seen:
-        await expect(seen.page.get_by_role("heading", level=1)).to_be_visible()
-        await accessible(seen.page)
+    await tab.go(house.url + address, width)
+    await expect(tab.page.get_by_role("heading", level=1)).to_be_visible()
+    await accessible(tab.page)
 
 
-@pytest.mark.parametrize("width", [1200, 390])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("scheme", "width"), screens())
 async def test_the_terminal_and_the_live_browser_keep_nobody_out(
     house: House, browser: Browser, scheme: Literal["light", "dark"], width: int
 ) -> None:

@@ -61,7 +61,7 @@ SHOWN: dict[str, Shown] = {
     "link": partial(test_workspace.test_an_address_that_names_a_file_shows_it_whatever_panel_was_used_last, width=390),
 }
 
-SHOWN_AT_LEAST = ("control", "edit", "kinds")
+SHOWN_AT_LEAST = ("edit", "kinds")
 
 
 @pytest.fixture(scope="module")
@@ -106,6 +106,10 @@ async def home(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]
 
 async def test_home(home: House, browser: Browser) -> None:
     await test_home_page.test_a_newcomer_connects_a_client_and_sees_it_come(home, browser)
+
+
+@pytest.mark.long
+async def test_home_on_a_phone(home: House, browser: Browser) -> None:
     await test_home_page.test_the_home_page_keeps_nobody_out(home, browser, 390, "light")
 
 
@@ -128,6 +132,7 @@ async def test_the_demo_plays_and_ends_with_take_control(home: House, browser: B
         assert seen.errors == []
 
 
+@pytest.mark.long
 async def test_the_workspace_follows_the_model(house: House, browser: Browser) -> None:
     folder = await test_following.furnished(house, "fox")
     async with (
@@ -160,6 +165,7 @@ async def test_replay(filmed: House, browser: Browser, width: int) -> None:
     await test_timeline.test_a_person_plays_scrubs_and_goes_live(filmed, browser, width, "light")
 
 
+@pytest.mark.long
 async def test_share(filmed: House, browser: Browser) -> None:
     await test_timeline.test_a_person_shares_the_replay_and_revokes_it_and_signs_out(filmed, browser)
 
@@ -175,4 +181,8 @@ async def test_a_shared_file_is_shown_and_downloaded(filmed: House, browser: Bro
 
 async def test_cards_of_a_chat_client(browser: Browser, client: tuple[str, str], served: House) -> None:
     await test_cards.test_the_cards_of_a_chat_in_the_reference_host(browser, client, served)
+
+
+@pytest.mark.long
+async def test_the_live_browser_in_a_card(browser: Browser, client: tuple[str, str], served: House) -> None:
     await test_cards.test_the_live_browser_in_a_card(browser, client, served)

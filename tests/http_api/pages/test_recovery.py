@@ -17,6 +17,7 @@ READS = re.compile(r"/files/|/api/chats/[^/]+/raw/")
 PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )
+REST = [("words.txt", "proxy"), ("page.html", "offline"), ("dot.png", "proxy")]
 
 
 async def _text(page: Page) -> None:
@@ -31,8 +32,15 @@ async def _picture(page: Page) -> None:
     await expect(page.get_by_role("img", name="dot.png")).to_have_js_property("naturalWidth", 1)
 
 
-@pytest.mark.parametrize("away", ["offline", "proxy"])
-@pytest.mark.parametrize("name", ["words.txt", "page.html", "dot.png"])
+@pytest.mark.parametrize(
+    ("name", "away"),
+    [
+        ("words.txt", "offline"),
+        ("page.html", "proxy"),
+        ("dot.png", "offline"),
+        *(pytest.param(*more, marks=pytest.mark.long) for more in REST),
+    ],
+)
 async def test_an_open_file_recovers_by_itself(house: House, browser: Browser, name: str, away: str) -> None:
     await house.put("recover", f"{OUTPUTS}/words.txt", b"green words")
     await house.put("recover", f"{OUTPUTS}/page.html", b"<p>green page")

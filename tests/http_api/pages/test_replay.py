@@ -16,7 +16,7 @@ from playwright.async_api import Browser, Locator, Page, expect
 
 from cubicle.cli import main
 from tests.http_api.pages import visitor
-from tests.http_api.pages.visitor import House, accessible, visit
+from tests.http_api.pages.visitor import House, accessible, screens, visit
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real, pytest.mark.timeout(600)]
 SHOTS = os.environ.get("CUBICLE_SHOTS")
@@ -98,7 +98,7 @@ async def shot(page: Page, name: str) -> None:
         await page.screenshot(path=Path(SHOTS) / f"{name}.png")
 
 
-@pytest.mark.parametrize(("scheme", "width"), [("light", 1200), ("dark", 1200), ("light", 390)])
+@pytest.mark.parametrize(("scheme", "width"), screens())
 async def test_hostile_output_is_shown_and_does_nothing(
     browser: Browser, replay: Path, scheme: Any, width: int
 ) -> None:

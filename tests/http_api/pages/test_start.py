@@ -23,8 +23,15 @@ async def _replace_scripts(page: Page, body: str | None) -> None:
     await page.route("**/static/assets/*.js", answer)
 
 
-@pytest.mark.parametrize("path", PAGES)
-@pytest.mark.parametrize("script", [None, "throw new Error('no')"], ids=["lost", "throws"])
+@pytest.mark.parametrize(
+    ("path", "script"),
+    [
+        # Every page, and every fault; all of both in the long version.
+        pytest.param(path, script, id=f"{name}-{path}", marks=[pytest.mark.long] * (number % 2 != turn))
+        for number, path in enumerate(PAGES)
+        for turn, (name, script) in enumerate({"lost": None, "throws": "throw new Error('no')"}.items())
+    ],
+)
 async def test_a_page_whose_script_does_not_start_says_so_and_a_reload_mends_it(
     house: House, browser: Browser, path: str, script: str | None
 ) -> None:

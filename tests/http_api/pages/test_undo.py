@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from playwright.async_api import Browser, expect
 
-from tests.http_api.pages.visitor import House, accessible, visit
+from tests.http_api.pages.visitor import House, accessible, screens, visit
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real]
 SHOTS = os.environ.get("CUBICLE_SHOTS")
@@ -25,7 +25,7 @@ async def call(house: House, chat: str, tool: str, **arguments: Any) -> None:
     (await house.client.post("/mcp", json=body, headers=headers)).raise_for_status()
 
 
-@pytest.mark.parametrize(("scheme", "width"), [("light", 1200), ("dark", 1200), ("light", 390)])
+@pytest.mark.parametrize(("scheme", "width"), screens())
 async def test_a_change_is_shown_and_put_back_by_keyboard(
     house: House, browser: Browser, scheme: Any, width: int
 ) -> None:

@@ -74,8 +74,17 @@ async def test_a_file_that_is_not_there_yet_is_shown_when_it_comes_and_when_it_c
         assert seen.errors == []
 
 
-@pytest.mark.parametrize("width", [1280, 390])
-@pytest.mark.parametrize("address", ["sub/inner/", "sub/inner", "outputs/sub/inner/"])
+@pytest.mark.parametrize(
+    ("address", "width"),
+    [
+        ("sub/inner/", 1280),
+        ("sub/inner", 390),
+        ("outputs/sub/inner/", 1280),
+        pytest.param("sub/inner/", 390, marks=pytest.mark.long),
+        pytest.param("sub/inner", 1280, marks=pytest.mark.long),
+        pytest.param("outputs/sub/inner/", 390, marks=pytest.mark.long),
+    ],
+)
 async def test_an_address_that_names_a_folder_opens_it_in_the_tree(
     house: House, browser: Browser, address: str, width: int
 ) -> None:
