@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import AsyncIterator
 from typing import Literal
 
 import pytest
@@ -39,6 +40,13 @@ fetch("/files/spy/").then(() => "open", () => "closed").then((api) => {
   document.getElementById("p").textContent = JSON.stringify(tries);
 });
 </script>"""
+
+
+@pytest.fixture(scope="module")
+async def locked(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+    """A service with a key."""
+    async with open_house(tmp_path_factory.mktemp("locked"), key=KEY) as house:
+        yield house
 
 
 async def rows(page: Page) -> str:
@@ -185,11 +193,8 @@ async def test_an_upload_is_in_the_tree_and_in_the_sandbox(house: House, browser
         assert await house.bash("up", "cat '/mnt/user-data/uploads/given <b>.txt'") == "for the model"
 
 
-async def test_who_has_no_key_signs_in_and_comes_back(
-    browser: Browser, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    folder = tmp_path_factory.mktemp("locked")
-    async with open_house(folder, key=KEY) as locked, visit(browser, f"{locked.url}/preview/mine/") as seen:
+async def test_who_has_no_key_signs_in_and_comes_back(locked: House, browser: Browser) -> None:
+    async with visit(browser, f"{locked.url}/preview/mine/") as seen:
         await seen.page.get_by_label("API key").fill("wrong")
         await seen.page.get_by_role("button", name="Sign in").click()
         await expect(seen.page.get_by_role("alert")).to_be_visible()
@@ -199,49 +204,45 @@ async def test_who_has_no_key_signs_in_and_comes_back(
         assert seen.page.url == f"{locked.url}/preview/mine/"
 
 
-async def signed_link(locked: House, path: str) -> str:
-    prompt = (await locked.client.get("/system-prompt", params={"chat_id": "mine"})).text
+async def signed_link(locked: House, chat: str, file: str = "") -> str:
+    prompt = (await locked.client.get("/system-prompt", params={"chat_id": chat})).text
     key = prompt.split("?key=", 1)[1].split()[0].strip("`)")
-    return f"{locked.url}{path}?key={key}"
+    return f"{locked.url}/preview/{chat}/{file}?key={key}"
 
 
 @pytest.mark.parametrize("name", ["127.0.0.1", AFAR])
 async def test_no_tab_shows_the_signature_of_the_link_that_opened_it(
-    browser: Browser, tmp_path_factory: pytest.TempPathFactory, name: str
+    locked: House, browser: Browser, name: str
 ) -> None:
     """Also by a name for which the browser does not say what it loads a page for, as it is over plain HTTP."""
-    async with open_house(tmp_path_factory.mktemp("signed"), key=KEY) as locked:
-        await locked.put("mine", f"{OUTPUTS}/a.md", b"# Mine\n")
-        await locked.put("mine", f"{OUTPUTS}/b.md", b"# Other\n")
-        base = locked.url.replace("127.0.0.1", name)
-        link = (await signed_link(locked, "/preview/mine/a.md")).replace("127.0.0.1", name)
-        async with visit(browser, link) as seen:
-            frame = seen.page.frame_locator("iframe.file-frame")
-            await expect(frame.get_by_role("heading", name="Mine")).to_be_visible()
-            await expect(seen.page).to_have_url(f"{base}/preview/mine/a.md")
-            await seen.page.get_by_role("treeitem", name="b.md").click()
-            await expect(frame.get_by_role("heading", name="Other")).to_be_visible()
-            await expect(seen.page).to_have_url(f"{base}/preview/mine/b.md")
-            await seen.page.reload()
-            await expect(frame.get_by_role("heading", name="Other")).to_be_visible()
-            await seen.page.go_back()
-            await expect(frame.get_by_role("heading", name="Mine")).to_be_visible()
-            await expect(seen.page).to_have_url(f"{base}/preview/mine/a.md")
-            assert seen.errors == []
+    await locked.put("signed", f"{OUTPUTS}/a.md", b"# Mine\n")
+    await locked.put("signed", f"{OUTPUTS}/b.md", b"# Other\n")
+    base = locked.url.replace("127.0.0.1", name)
+    link = (await signed_link(locked, "signed", "a.md")).replace("127.0.0.1", name)
+    async with visit(browser, link) as seen:
+        frame = seen.page.frame_locator("iframe.file-frame")
+        await expect(frame.get_by_role("heading", name="Mine")).to_be_visible()
+        await expect(seen.page).to_have_url(f"{base}/preview/signed/a.md")
+        await seen.page.get_by_role("treeitem", name="b.md").click()
+        await expect(frame.get_by_role("heading", name="Other")).to_be_visible()
+        await expect(seen.page).to_have_url(f"{base}/preview/signed/b.md")
+        await seen.page.reload()
+        await expect(frame.get_by_role("heading", name="Other")).to_be_visible()
+        await seen.page.go_back()
+        await expect(frame.get_by_role("heading", name="Mine")).to_be_visible()
+        await expect(seen.page).to_have_url(f"{base}/preview/signed/a.md")
+        assert seen.errors == []
 
 
-async def test_a_damaged_link_says_so_and_the_key_leads_on(
-    browser: Browser, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    async with open_house(tmp_path_factory.mktemp("damaged"), key=KEY) as locked:
-        link = (await signed_link(locked, "/preview/mine/"))[:-1]
-        async with visit(browser, link) as seen:
-            await expect(seen.page.get_by_role("alert")).to_contain_text("This link does not work")
-            await accessible(seen.page)
-            await seen.page.get_by_label("API key").fill(KEY)
-            await seen.page.get_by_role("button", name="Sign in").click()
-            await expect(seen.page.get_by_role("heading", name="mine")).to_be_visible()
-            await expect(seen.page).to_have_url(f"{locked.url}/preview/mine/")
+async def test_a_damaged_link_says_so_and_the_key_leads_on(locked: House, browser: Browser) -> None:
+    link = (await signed_link(locked, "damaged"))[:-1]
+    async with visit(browser, link) as seen:
+        await expect(seen.page.get_by_role("alert")).to_contain_text("This link does not work")
+        await accessible(seen.page)
+        await seen.page.get_by_label("API key").fill(KEY)
+        await seen.page.get_by_role("button", name="Sign in").click()
+        await expect(seen.page.get_by_role("heading", name="damaged")).to_be_visible()
+        await expect(seen.page).to_have_url(f"{locked.url}/preview/damaged/")
 
 
 async def test_a_service_without_a_key_asks_for_none(house: House, browser: Browser) -> None:

@@ -16,11 +16,11 @@ from playwright.async_api import Browser, Locator, Page, expect
 
 from cubicle.cli import main
 from tests.http_api.pages import visitor
-from tests.http_api.pages.visitor import House, accessible, screens, visit
+from tests.http_api.pages.visitor import LONG, House, accessible, screens, visit
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real, pytest.mark.timeout(600)]
 SHOTS = os.environ.get("CUBICLE_SHOTS")
-CALLS = 200
+CALLS = 200 if LONG else 60
 HOME = "/home/assistant"
 HOSTILE = (
     "</script><script>window.hacked=1</script><img src=x onerror='window.hacked=2'><!-- <script "
@@ -38,7 +38,7 @@ async def call(house: House, chat: str, tool: str, **arguments: Any) -> None:
 
 
 async def session(house: House, chat: str) -> None:
-    """200 calls: commands, edits, pictures, failures, and output that was made to break a page."""
+    """Many calls: commands, edits, pictures, failures, and output that was made to break a page."""
     await house.client.post(f"/api/uploads/{chat}/note.txt", content=b"an upload")
     await house.put(chat, f"{HOME}/hostile.txt", HOSTILE.encode())
     await house.put(chat, f"{HOME}/pixel.png", PIXEL)
