@@ -18,6 +18,8 @@ PREFERENCES: dict[str, str | float | bool] = {
     "browser.download.folderList": 2,  # into the folder that is named
     "dom.events.testing.asyncClipboard": True,  # to read the clipboard asks nobody
     "fission.webContentIsolationStrategy": 0,  # of ESR: clicks reach only the frames in the process of the page
+    "dom.ipc.processCount": 1,  # so one is enough, and none is begun for each tab
+    "dom.ipc.processPrelaunch.enabled": False,
 }
 
 
