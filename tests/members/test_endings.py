@@ -17,6 +17,7 @@ from cubicle.settings import Settings
 from tests.support.members import Worker, answer_of, workers
 from tests.support.process import ServiceProcess
 
+_CHATS = 12 if os.environ.get("CUBICLE_LONG") else 6
 _LIMIT = 20.0
 """Seconds in which the chats of a worker that was killed come back."""
 
@@ -50,12 +51,12 @@ async def both_ways(owner: Worker, other: Worker, count: int) -> list[tuple[Work
 async def test_the_others_go_on_with_the_chats_of_a_killed_worker(tmp_path: Path) -> None:
     """Commands that ran go on, none is run twice by the service, and no file is lost."""
     async with workers(tmp_path, RESUME_SECONDS="600") as (killed, other):
-        command = "echo x >> ~/runs; touch ~/begun; until [ -e ~/go ]; do sleep 0.05; done; echo over"
-        asked = await both_ways(killed, other, 12)
+        command = "echo x >> ~/runs; touch ~/begun; until [ -e ~/go ]; do sleep 0.2; done; echo over"
+        asked = await both_ways(killed, other, _CHATS)
         keys = {chat: uuid.uuid4().hex for _, chat in asked}
         running = [asyncio.create_task(call(worker, chat, command, keys[chat])) for worker, chat in asked]
         for _, chat in asked:
-            await other.bash(chat, "until [ -e ~/begun ]; do sleep 0.02; done")
+            await other.bash(chat, "until [ -e ~/begun ]; do sleep 0.1; done")
         await killed.end(signal.SIGKILL)
         began = time.monotonic()
         for result in await asyncio.gather(*running, return_exceptions=True):
@@ -105,10 +106,10 @@ async def test_a_worker_that_ends_in_order_hands_its_chats_over(tmp_path: Path) 
     async with workers(tmp_path, RESUME_SECONDS="600", DRAIN_SECONDS="20") as (ending, other):
         asked = await both_ways(ending, other, 6)
         go = "/mnt/user-data/uploads/go"
-        command = f"echo x >> ~/runs; touch ~/begun; until [ -e {go} ]; do sleep 0.05; done; echo over"
+        command = f"echo x >> ~/runs; touch ~/begun; until [ -e {go} ]; do sleep 0.2; done; echo over"
         key = uuid.uuid4().hex
         running = asyncio.create_task(call(ending, "chat-0", command, key))
-        await other.bash("chat-0", "until [ -e ~/begun ]; do sleep 0.02; done")
+        await other.bash("chat-0", "until [ -e ~/begun ]; do sleep 0.1; done")
         end = asyncio.create_task(ending.end(signal.SIGTERM))
         for _, chat in asked[1:]:
             assert await retried(other, chat, "cat ~/kept", uuid.uuid4().hex) == f"kept-{chat}\n"
@@ -216,7 +217,9 @@ async def test_the_parent_starts_a_dead_worker_again_and_ends_all_of_them(
         assert left in before
 
 
-async def test_the_others_take_over_from_a_worker_that_stands_still(tmp_path: Path, settings: Settings) -> None:
+async def test_the_others_take_over_from_a_worker_that_stands_still_and_all_end_with_their_parent(
+    tmp_path: Path, settings: Settings
+) -> None:
     (tmp_path / "data").mkdir()
     service = ServiceProcess(tmp_path / "data", **_TWO, WORKER_HANG_SECONDS="5")
     async with service.running(settings):
@@ -240,15 +243,15 @@ async def test_the_others_take_over_from_a_worker_that_stands_still(tmp_path: Pa
                 await asyncio.sleep(0.1)
         for client in [unused, *clients.values()]:
             await client.aclose()
+        await end_with_their_parent(service)
 
 
-async def test_workers_end_when_their_parent_is_killed(service: ServiceProcess, settings: Settings) -> None:
-    async with service.running(settings):
-        for client in (await connected_to(service, 2)).values():
-            await client.aclose()
-        children = _children(service.pid)
-        assert len(children) == 2
-        service.kill()
-        async with asyncio.timeout(60):
-            while [child for child in children if Path(f"/proc/{child}").exists()]:
-                await asyncio.sleep(0.1)
+async def end_with_their_parent(service: ServiceProcess) -> None:
+    for client in (await connected_to(service, 2)).values():  # both serve
+        await client.aclose()
+    children = _children(service.pid)
+    assert len(children) == 2
+    service.kill()
+    async with asyncio.timeout(60):
+        while [child for child in children if Path(f"/proc/{child}").exists()]:
+            await asyncio.sleep(0.1)

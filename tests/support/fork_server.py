@@ -1,10 +1,11 @@
-"""A process that has imported the product, and forks it: services and commands.
+"""A process that has imported the product, and forks it: services, workers and commands.
 
 Imports are most of what either costs, up to two seconds of a processor, and tests start them by the hundred.
 """
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import gc
 import importlib
@@ -20,8 +21,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-_IMPORTED = ("cubicle.cli.serve", "cubicle.app", "cubicle.http_api.server", "cubicle.http_api.uvicorn_http")
+_WORKER = "cubicle.cli.worker"
+_IMPORTED = (
+    *("cubicle.cli.serve", "cubicle.app", "cubicle.http_api.server", "cubicle.http_api.uvicorn_http"),
+    *(_WORKER, "cubicle.cli.member", "cubicle.members.disk_records"),
+)
 _REQUEST_BYTES = 1024**2
+_DESCRIPTORS = 8
+_MOUNTS = 0x20000  # CLONE_NEWNS
 _SECONDS = 120
 
 
@@ -32,6 +39,7 @@ class Forked:
         self.pid = pid
         self._server = server
         self._handle = os.pidfd_open(pid)
+        self._turn = threading.Lock()
         self.returncode: int | None = None
 
     def send_signal(self, number: int) -> None:
@@ -48,10 +56,11 @@ class Forked:
         return code
 
     def _ended(self, seconds: float) -> int | None:
-        if self.returncode is None and select.select([self._handle], [], [], seconds)[0]:
-            os.close(self._handle)
-            self.returncode = int(self._server.ask({"reap": self.pid}))
-        return self.returncode
+        with self._turn:
+            if self.returncode is None and select.select([self._handle], [], [], seconds)[0]:
+                self.returncode = int(self._server.ask({"reap": self.pid}))
+                os.close(self._handle)
+            return self.returncode
 
 
 class ForkServer:
@@ -71,10 +80,25 @@ class ForkServer:
                 start_new_session=True,
             )
 
-    def start(self, words: Sequence[str], environment: dict[str, str], folder: Path, output: int) -> Forked:
-        """`cubicle` with these words and this environment, in this folder, with both its outputs there."""
-        request = {"words": list(words), "environment": environment, "folder": str(folder)}
-        return Forked(self, int(self.ask(request, output)))
+    def start(
+        self,
+        words: Sequence[str],
+        environment: dict[str, str],
+        folder: Path,
+        output: int,
+        *,
+        errors: int | None = None,
+        mounts: str = "",
+    ) -> Forked:
+        """`cubicle` with these words and this environment, in this folder, with both its outputs there; or its errors
+        elsewhere. `mounts`: the file of another mount namespace, in which it is to be."""
+        request = {"words": list(words), "environment": environment, "folder": str(folder), "mounts": mounts}
+        return Forked(self, int(self.ask(request, output, output if errors is None else errors)))
+
+    def start_worker(self, environment: dict[str, str], folder: Path, output: int, told: int, ready: int) -> Forked:
+        """`cubicle.cli.worker`: it reads from `told`, and writes to `ready` when it serves."""
+        request = {"words": None, "environment": environment, "folder": str(folder), "mounts": ""}
+        return Forked(self, int(self.ask(request, output, output, told, ready)))
 
     def ask(self, request: dict[str, Any], *descriptors: int) -> bytes:
         with self._turn:
@@ -99,9 +123,9 @@ def close() -> None:
 
 
 def _fork_on_request(channel: socket.socket) -> bool:
-    """Until the tests hang up. True is answered in a fork, which is to run the command."""
+    """Until the tests hang up. True is answered in a fork, which is to run what `sys.argv` says."""
     while True:
-        content, descriptors, _, _ = socket.recv_fds(channel, _REQUEST_BYTES, 1)
+        content, descriptors, _, _ = socket.recv_fds(channel, _REQUEST_BYTES, _DESCRIPTORS)
         if not content:
             return False
         request = json.loads(content)
@@ -111,21 +135,35 @@ def _fork_on_request(channel: socket.socket) -> bool:
         pid = os.fork()
         if pid == 0:
             channel.close()
-            _become(request, descriptors[0])
+            _become(request, *descriptors)
             return True
-        os.close(descriptors[0])
+        for descriptor in descriptors:
+            os.close(descriptor)
         channel.send(b"%d" % pid)
 
 
-def _become(request: dict[str, Any], output: int) -> None:
+def _become(request: dict[str, Any], output: int, errors: int, told: int | None = None, *passed: int) -> None:
     os.setsid()
-    for number in (1, 2):
-        os.dup2(output, number)
-    os.close(output)
+    if request["mounts"]:
+        _enter(request["mounts"])
+    for number, descriptor in ((0, told), (1, output), (2, errors)):
+        if descriptor is not None:
+            os.dup2(descriptor, number)
+            os.close(descriptor)
     os.chdir(request["folder"])
     os.environ.clear()
     os.environ.update(request["environment"])
-    sys.argv = ["cubicle", *request["words"]]
+    if request["words"] is None:
+        sys.argv = [_WORKER, *map(str, passed)]
+    else:
+        sys.argv = ["cubicle", *request["words"]]
+
+
+def _enter(mounts: str) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    with open(mounts) as file:
+        if libc.setns(file.fileno(), _MOUNTS) != 0:
+            raise OSError(ctypes.get_errno(), "setns", mounts)
 
 
 def _main() -> None:
@@ -133,9 +171,7 @@ def _main() -> None:
     for name in _IMPORTED:
         importlib.import_module(name)
     if _fork_on_request(socket.socket(fileno=int(sys.argv[1]))):
-        from cubicle.cli import main
-
-        main()
+        importlib.import_module(_WORKER if sys.argv[0] == _WORKER else "cubicle.cli").main()
 
 
 if __name__ == "__main__":

@@ -19,9 +19,11 @@ from cubicle.drivers.factory import make_driver
 from cubicle.members import disk_records
 from cubicle.settings import Settings
 from tests.support.emptying import empty
+from tests.support.fork_server import Forked, the_server
 from tests.support.process import ACCEPT, free_port
 
 _READY_SECONDS = 180.0
+_END_SECONDS = 300.0
 
 
 class Worker:
@@ -34,7 +36,9 @@ class Worker:
         self._told = {**told, "slot": slot, "given": {"port": self.port}}
         self._data = data
         self._environment = environment
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: Forked | None = None
+        self._parent: int | None = None
+        """As long as this is open, the worker has a parent."""
         self.client = httpx.AsyncClient(base_url=self.url, timeout=60, trust_env=False)
 
     @property
@@ -44,22 +48,16 @@ class Worker:
 
     async def start(self, *, first: bool = False) -> Self:
         reading, writing = os.pipe()
+        told, self._parent = os.pipe()
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))} | self._environment
         environment |= {"DATA_DIR": str(self._data), "LOG_FORMAT": "json"}
         with (self._data.parent / f"worker-{self.slot}.log").open("ab") as log:
-            self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "cubicle.cli.worker", str(writing)),
-                env=environment,
-                stdin=asyncio.subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                pass_fds=[writing],
-                start_new_session=True,
-                cwd=self._data.parent,
+            self._process = await asyncio.to_thread(
+                lambda: the_server().start_worker(environment, self._data.parent, log.fileno(), told, writing)
             )
         os.close(writing)
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps({**self._told, "first": first}).encode() + b"\n")
+        os.close(told)
+        os.write(self._parent, json.dumps({**self._told, "first": first}).encode() + b"\n")
         async with asyncio.timeout(_READY_SECONDS):
             ready = await asyncio.to_thread(os.read, reading, 1)
         os.close(reading)
@@ -80,9 +78,12 @@ class Worker:
 
     async def end(self, number: int = signal.SIGKILL) -> int:
         assert self._process is not None
-        if self._process.returncode is None:
-            self._process.send_signal(number)
-        return await self._process.wait()
+        self._process.send_signal(number)
+        code = await asyncio.to_thread(self._process.wait, _END_SECONDS)
+        if self._parent is not None:
+            os.close(self._parent)
+            self._parent = None
+        return code
 
     async def ask(self, chat: str, method: str, params: dict[str, Any], **headers: str) -> httpx.Response:
         body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}

@@ -35,7 +35,9 @@ class ServiceProcess:
         self.forked = True
         """Started by a process that has imported the product, for a quarter of what a new program takes."""
         self.prefix: list[str] = []
-        """What the service is started by: `nsenter`, say."""
+        """What the service is started by: `env`, say."""
+        self.mounts = ""
+        """The file of the mount namespace in which it is to be."""
         self.port = free_port()
         self._process: RunningProcess | None = None
         self.client = httpx.AsyncClient(
@@ -58,8 +60,10 @@ class ServiceProcess:
             "LOG_FORMAT": "json",
         }
         with (self._data.parent / "service.log").open("ab") as log:
-            if self.forked and errors is None and not self.prefix:
-                self._process = the_server().start(["serve"], environment, self._data.parent, log.fileno())
+            if self.forked and not self.prefix:
+                self._process = the_server().start(
+                    ["serve"], environment, self._data.parent, log.fileno(), errors=errors, mounts=self.mounts
+                )
             else:
                 self._process = self._program(environment, log, errors)
         while True:

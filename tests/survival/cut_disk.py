@@ -57,8 +57,13 @@ class CutDisk:
     @property
     def enter(self) -> list[str]:
         """Begins a command that sees the disk."""
+        return ["nsenter", f"--mount={self.mounts}", "--"]
+
+    @property
+    def mounts(self) -> str:
+        """The file of the mount namespace that has the disk."""
         assert self._holder is not None
-        return ["nsenter", f"--mount=/proc/{self._holder.pid}/ns/mnt", "--"]
+        return f"/proc/{self._holder.pid}/ns/mnt"
 
     @property
     def seen(self) -> Path:

@@ -36,7 +36,7 @@ async def test_a_chat_has_one_home_whatever_inode_is_missing(tmp_path: Path, ima
     with cut_disk(tmp_path, "ext4", 1024**3, "-N", "600") as disk:
         usual = {"DRIVER": "oci", "SANDBOX_IMAGE": image, "POOL_SIZE": "1", "SANDBOX_MEMORY_MB": "256"}
         service = ServiceProcess(disk.data, **usual, SANDBOX_DISK_MB="60", SANDBOX_PIDS="128", MIN_FREE_MB="0")
-        service.prefix = disk.enter
+        service.mounts = disk.mounts
         kept: dict[str, str] = {}
         try:
             await service.start()

@@ -146,7 +146,7 @@ async def test_nothing_acknowledged_is_lost(cuts, request: pytest.FixtureRequest
     service, disk = cuts
     kind = request.node.callspec.params["cuts"]
     kept, used = Kept(), []
-    service.prefix = disk.enter
+    service.mounts = disk.mounts
     await service.start()
     for number, delay in enumerate((MANY if LONG else DELAYS)[kind]):
         await verify(service, disk.seen, kept, used)
@@ -158,7 +158,7 @@ async def test_nothing_acknowledged_is_lost(cuts, request: pytest.FixtureRequest
         await asyncio.to_thread(service.kill)
         await writing
         await asyncio.to_thread(disk.restore)
-        service.prefix = disk.enter
+        service.mounts = disk.mounts
         await service.start()
         if LONG and len(kept.files) > 20:
             await forget(service, kept, [chat for chat in kept.files if chat not in used][:2])
@@ -203,7 +203,7 @@ async def test_no_call_with_a_key_is_done_twice(cuts, tmp_path: Path) -> None:
         boot.write_text(f"{number:08d}-0000-0000-0000-000000000000\n")
         hide = ["mount", "--bind", str(boot), "/proc/sys/kernel/random/boot_id"]
         await asyncio.to_thread(subprocess.run, [*disk.enter, *hide], check=True)
-        service.prefix = disk.enter
+        service.mounts = disk.mounts
         await service.start()
         for chat in ("a", "b"):
             await repeat(service, chat, answered)
