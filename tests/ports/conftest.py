@@ -163,27 +163,40 @@ async def ground_of(folder: Path, driver: str, **options: str) -> AsyncIterator[
         yield Ground(service, links, folder, keys, driver, relayed=relayed)
 
 
-DRIVERS = [
-    pytest.param(("memory", {}), id="memory"),
-    pytest.param(("oci", {}), id="oci", marks=pytest.mark.oci),
-    pytest.param(("oci", {"OCI_RUNTIME": "runsc"}), id="oci-runsc", marks=pytest.mark.oci),
-    pytest.param(("docker", {}), id="docker-runc", marks=pytest.mark.docker),
-    pytest.param(
-        ("docker", {"DOCKER_RUNTIME": "runsc"}), id="docker-runsc", marks=[pytest.mark.docker, pytest.mark.long]
-    ),
-]
+DRIVERS: dict[str, tuple[str, dict[str, str], list[pytest.MarkDecorator]]] = {
+    "memory": ("memory", {}, []),
+    "oci": ("oci", {}, [pytest.mark.oci]),
+    "oci-runsc": ("oci", {"OCI_RUNTIME": "runsc"}, [pytest.mark.oci]),
+    "docker-runc": ("docker", {}, [pytest.mark.docker]),
+    "docker-runsc": ("docker", {"DOCKER_RUNTIME": "runsc"}, [pytest.mark.docker, pytest.mark.long]),
+}
 
 
-@pytest.fixture(scope="module", params=DRIVERS)
-async def ground(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Ground]:
-    """On gVisor and Docker the bytes go through the guest; else the service dials the port itself."""
-    driver, options = request.param
-    if options.get("OCI_RUNTIME") == "runsc" and shutil.which("runsc") is None:
-        absent("needs runsc: scripts/packages test")
-    if "DOCKER_RUNTIME" in options and options["DOCKER_RUNTIME"] not in await asyncio.to_thread(engine_runtimes):
-        absent("needs a Docker engine that has the runtime runsc: scripts/with-dockerd pytest …")
-    async with ground_of(tmp_path_factory.mktemp("ports"), driver, **options) as running:
-        yield running
+def ground_on(*usual: str) -> Any:
+    """The fixture of a file: a service on each driver, of which only these are part of the usual run.
+
+    On gVisor and Docker the bytes go through the guest; else the service dials the port itself. One of either is enough
+    for what does not depend on more.
+    """
+    params = [
+        pytest.param((driver, options), id=name, marks=marks if name in usual else [*marks, pytest.mark.long])
+        for name, (driver, options, marks) in DRIVERS.items()
+    ]
+
+    @pytest.fixture(scope="module", params=params)
+    async def ground(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Ground]:
+        driver, options = request.param
+        if options.get("OCI_RUNTIME") == "runsc" and shutil.which("runsc") is None:
+            absent("needs runsc: scripts/packages test")
+        if "DOCKER_RUNTIME" in options and options["DOCKER_RUNTIME"] not in await asyncio.to_thread(engine_runtimes):
+            absent("needs a Docker engine that has the runtime runsc: scripts/with-dockerd pytest …")
+        async with ground_of(tmp_path_factory.mktemp("ports"), driver, **options) as running:
+            yield running
+
+    return ground
+
+
+ground = ground_on(*DRIVERS)
 
 
 CHAT = Chat("room", "acme")

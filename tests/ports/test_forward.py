@@ -6,9 +6,9 @@ import asyncio
 import contextlib
 import hashlib
 import os
+import signal
 import socket as tcp
 import struct
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,8 +18,11 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
 from cubicle.core.chat import Chat
-from tests.ports.conftest import CHAT, KEYS, Ground
+from tests.ports.conftest import CHAT, KEYS, Ground, ground_on
+from tests.support.fork_server import Forked, the_server
 from tests.support.process import free_port
+
+ground = ground_on("oci", "oci-runsc")
 
 ECHO = b"""
 import queue, socket, sys, threading
@@ -67,28 +70,55 @@ async def start_echo(ground: Ground, chat: Chat, program: bytes = ECHO) -> int:
     return port
 
 
+class Forward:
+    """`cubicle port`, under way."""
+
+    def __init__(self, process: Forked, output: asyncio.StreamReader, errors: asyncio.StreamReader) -> None:
+        self._process = process
+        self.pid = process.pid
+        self.output = output
+        self.errors = errors
+
+    async def wait(self) -> int:
+        return await asyncio.to_thread(self._process.wait, 60)
+
+    def terminate(self) -> None:
+        self._process.send_signal(signal.SIGTERM)
+
+
 @asynccontextmanager
-async def forward(
-    ground: Ground, *arguments: str, key: str = KEYS["acme"]
-) -> AsyncIterator[asyncio.subprocess.Process]:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", "from cubicle.cli import main; main()", "port", *arguments),
-        *("--url", f"http://127.0.0.1:{ground.port}", "--key", key),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        cwd=ground.folder,
+async def forward(ground: Ground, *arguments: str, key: str = KEYS["acme"]) -> AsyncIterator[Forward]:
+    words = ["port", *arguments, "--url", f"http://127.0.0.1:{ground.port}", "--key", key]
+    async with readable() as (output, write_output), readable() as (errors, write_errors):
+        process = await asyncio.to_thread(
+            lambda: the_server().start(words, dict(os.environ), ground.folder, write_output, errors=write_errors)
+        )
+        for descriptor in (write_output, write_errors):
+            os.close(descriptor)
+        forwarding = Forward(process, output, errors)
+        try:
+            yield forwarding
+        finally:
+            forwarding.terminate()
+            await forwarding.wait()
+
+
+@asynccontextmanager
+async def readable() -> AsyncIterator[tuple[asyncio.StreamReader, int]]:
+    """What is written to the descriptor can be read."""
+    reading, writing = os.pipe()
+    reader = asyncio.StreamReader()
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(reading, "rb")
     )
     try:
-        yield process
+        yield reader, writing
     finally:
-        with contextlib.suppress(ProcessLookupError):
-            process.terminate()
-        await process.communicate()
+        transport.close()
 
 
-async def local_port(process: asyncio.subprocess.Process) -> int:
-    assert process.stdout is not None
-    line = (await asyncio.wait_for(process.stdout.readline(), 60)).decode()
+async def local_port(process: Forward) -> int:
+    line = (await asyncio.wait_for(process.output.readline(), 60)).decode()
     assert line.startswith("127.0.0.1:"), line
     return int(line.partition(":")[2].partition(" ")[0])
 
@@ -145,9 +175,8 @@ async def test_it_listens_on_loopback_only_and_says_what_it_cannot_do(ground: Gr
         ((CHAT.id, "80", "--local", "0"), KEYS["rival"], "no sandbox"),
     ):
         async with forward(ground, *arguments, key=key) as process:
-            assert await asyncio.wait_for(process.wait(), 60) != 0
-            assert process.stderr is not None
-            assert words in (await process.stderr.read()).decode()
+            assert await process.wait() != 0
+            assert words in (await process.errors.read()).decode()
 
 
 async def test_ports_of_the_sandbox_itself_are_not_forwarded(ground: Ground) -> None:
@@ -158,8 +187,7 @@ async def test_ports_of_the_sandbox_itself_are_not_forwarded(ground: Ground) -> 
         assert await reader.read() == b""
         writer.close()
         process.terminate()
-        assert process.stderr is not None
-        assert "part of the sandbox itself" in (await process.stderr.read()).decode()
+        assert "part of the sandbox itself" in (await process.errors.read()).decode()
 
 
 def socket(ground: Ground, port: int) -> connect:

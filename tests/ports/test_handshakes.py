@@ -8,10 +8,11 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from tests.ports.conftest import CHAT, Ground
+from tests.ports.conftest import CHAT, Ground, ground_on
 from tests.support.process import free_port
 
 pytestmark = pytest.mark.anyio
+ground = ground_on("memory", "docker-runc")
 
 ANSWERS = b"""
 import base64, hashlib, socket, struct, sys, threading

@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.ports.conftest import CHAT, Ground
+from tests.ports.conftest import CHAT, Ground, ground_on
 
 pytestmark = pytest.mark.anyio
+ground = ground_on("memory", "docker-runc")
 
 MB = 1 << 20
 COUNT = 12

@@ -9,11 +9,12 @@ import pytest
 
 from cubicle.ports import program as rules
 from cubicle.ports.program import ProgramConnection, ProgramConnections
-from tests.ports.conftest import CHAT, Ground
+from tests.ports.conftest import CHAT, Ground, ground_on
 from tests.sandbox.offering import until
 from tests.support.process import free_port
 
 pytestmark = pytest.mark.anyio
+ground = ground_on("oci", "docker-runc")
 
 
 class Stream:

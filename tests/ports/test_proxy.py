@@ -19,8 +19,10 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from cubicle.core.chat import Chat
-from tests.ports.conftest import CHAT, KEYS, Ground
+from tests.ports.conftest import CHAT, KEYS, Ground, ground_on
 from tests.support.process import free_port
+
+ground = ground_on("memory", "docker-runc")
 
 PAGE = {"Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document", "Sec-Fetch-Site": "none", "Accept": "text/html"}
 

@@ -10,9 +10,10 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
-from tests.ports.conftest import CHAT, Ground
+from tests.ports.conftest import CHAT, Ground, ground_on
 
 pytestmark = pytest.mark.anyio
+ground = ground_on("memory", "oci-runsc")
 
 
 def socket(ground: Ground, port: int, path: str = "/") -> connect:

@@ -21,10 +21,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-_WORKER = "cubicle.cli.worker"
+_PROGRAM, _WORKER = "cubicle.cli", "cubicle.cli.worker"
 _IMPORTED = (
     *("cubicle.cli.serve", "cubicle.app", "cubicle.http_api.server", "cubicle.http_api.uvicorn_http"),
-    *(_WORKER, "cubicle.cli.member", "cubicle.members.disk_records"),
+    *(_WORKER, "cubicle.cli.member", "cubicle.members.disk_records", "cubicle.drivers.kubernetes.driver"),
 )
 _REQUEST_BYTES = 1024**2
 _DESCRIPTORS = 8
@@ -89,15 +89,16 @@ class ForkServer:
         *,
         errors: int | None = None,
         mounts: str = "",
+        module: str = _PROGRAM,
     ) -> Forked:
         """`cubicle` with these words and this environment, in this folder, with both its outputs there; or its errors
-        elsewhere. `mounts`: the file of another mount namespace, in which it is to be."""
-        request = {"words": list(words), "environment": environment, "folder": str(folder), "mounts": mounts}
+        elsewhere. `mounts`: the file of another mount namespace, in which it is to be. `module`: one with another main."""
+        request = _request(module, words, environment, folder) | {"mounts": mounts}
         return Forked(self, int(self.ask(request, output, output if errors is None else errors)))
 
     def start_worker(self, environment: dict[str, str], folder: Path, output: int, told: int, ready: int) -> Forked:
         """`cubicle.cli.worker`: it reads from `told`, and writes to `ready` when it serves."""
-        request = {"words": None, "environment": environment, "folder": str(folder), "mounts": ""}
+        request = _request(_WORKER, [], environment, folder)
         return Forked(self, int(self.ask(request, output, output, told, ready)))
 
     def ask(self, request: dict[str, Any], *descriptors: int) -> bytes:
@@ -108,6 +109,11 @@ class ForkServer:
     def close(self) -> None:
         self._channel.close()
         self._process.wait(_SECONDS)
+
+
+def _request(module: str, words: Sequence[str], environment: dict[str, str], folder: Path) -> dict[str, Any]:
+    named = {"module": module, "words": list(words), "environment": environment, "folder": str(folder)}
+    return named | {"mounts": ""}
 
 
 @functools.cache
@@ -122,12 +128,12 @@ def close() -> None:
         the_server.cache_clear()
 
 
-def _fork_on_request(channel: socket.socket) -> bool:
-    """Until the tests hang up. True is answered in a fork, which is to run what `sys.argv` says."""
+def _fork_on_request(channel: socket.socket) -> str:
+    """Until the tests hang up. In a fork it answers with the module that is to run."""
     while True:
         content, descriptors, _, _ = socket.recv_fds(channel, _REQUEST_BYTES, _DESCRIPTORS)
         if not content:
-            return False
+            return ""
         request = json.loads(content)
         if "reap" in request:
             channel.send(b"%d" % os.waitstatus_to_exitcode(os.waitpid(request["reap"], 0)[1]))
@@ -136,7 +142,7 @@ def _fork_on_request(channel: socket.socket) -> bool:
         if pid == 0:
             channel.close()
             _become(request, *descriptors)
-            return True
+            return str(request["module"])
         for descriptor in descriptors:
             os.close(descriptor)
         channel.send(b"%d" % pid)
@@ -153,10 +159,7 @@ def _become(request: dict[str, Any], output: int, errors: int, told: int | None 
     os.chdir(request["folder"])
     os.environ.clear()
     os.environ.update(request["environment"])
-    if request["words"] is None:
-        sys.argv = [_WORKER, *map(str, passed)]
-    else:
-        sys.argv = ["cubicle", *request["words"]]
+    sys.argv = ["cubicle", *request["words"], *map(str, passed)]
 
 
 def _enter(mounts: str) -> None:
@@ -170,8 +173,8 @@ def _main() -> None:
     gc.disable()  # as `cubicle serve` does
     for name in _IMPORTED:
         importlib.import_module(name)
-    if _fork_on_request(socket.socket(fileno=int(sys.argv[1]))):
-        importlib.import_module(_WORKER if sys.argv[0] == _WORKER else "cubicle.cli").main()
+    if module := _fork_on_request(socket.socket(fileno=int(sys.argv[1]))):
+        importlib.import_module(module).main()
 
 
 if __name__ == "__main__":

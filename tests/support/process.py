@@ -8,11 +8,12 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import IO, Any, Self
+from typing import IO, Any, NamedTuple, Self
 
 import httpx
 
@@ -23,7 +24,28 @@ from tests.support.fork_server import Forked, the_server
 from tests.support.free_ports import free_port as free_port
 
 ACCEPT = "application/json, text/event-stream"
+_COMMAND_SECONDS = 200.0
 RunningProcess = Forked | subprocess.Popen[bytes]
+
+
+class Said(NamedTuple):
+    """How a command ended, and what it said."""
+
+    code: int
+    output: str
+    errors: str
+
+
+def command(words: Sequence[str], environment: dict[str, str], folder: Path, *, mounts: str = "") -> Said:
+    """`cubicle` with these words, forked like a service. Blocks."""
+    environment = environment | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+        files = (output, errors)
+        forked = the_server().start(words, environment, folder, output.fileno(), errors=errors.fileno(), mounts=mounts)
+        code = forked.wait(_COMMAND_SECONDS)
+        for file in files:
+            file.seek(0)
+        return Said(code, *(file.read().decode() for file in files))
 
 
 class ServiceProcess:

@@ -31,7 +31,7 @@ _KINDS = ("pods", "configmaps", "leases", "deployments", "persistentvolumeclaims
 _SCRIPT = """
 set -e
 mount -t tmpfs tmpfs /home; mount -t tmpfs tmpfs /mnt; mount -t tmpfs -o mode=755 tmpfs /run
-python3 -c 'import fcntl,socket; fcntl.ioctl(socket.socket(), 0x8914, b"lo".ljust(16, b"\\0") + b"\\1".ljust(24, b"\\0"))'
+ip link set lo up
 while read -r source target; do
     mkdir -p "$target"
     if [ "$source" = tmpfs ]; then mount -t tmpfs tmpfs "$target"; else mkdir -p "$source"; mount --bind "$source" "$target"; fi
