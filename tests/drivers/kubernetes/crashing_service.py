@@ -1,8 +1,6 @@
 """A service that is killed as by kill -9 right after one of its writes to the cluster.
 
-    python -m tests.drivers.kubernetes.crashing_service MAKE VERB OWNER SANDBOX WRITE
-
-MAKE is a pickled maker of drivers, in hex. It ends with 0 where the verb has fewer writes.
+Its words are MAKE VERB OWNER SANDBOX WRITE. MAKE is a pickled maker of drivers, in hex. It ends with 0 where the verb has fewer writes.
 """
 
 from __future__ import annotations
@@ -139,6 +137,6 @@ async def run(make: Callable[[], KubernetesDriver], verb: str, owner: str, name:
     os._exit(0)
 
 
-if __name__ == "__main__":
+def main() -> None:
     made, verb, owner, name, write = sys.argv[1:]
     asyncio.run(run(pickle.loads(bytes.fromhex(made)), verb, owner, name, int(write)))

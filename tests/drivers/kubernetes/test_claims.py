@@ -19,11 +19,12 @@ from cubicle.sandbox.chat_index import ChatIndex
 from cubicle.sandbox.fleet import Fleet
 from cubicle.sandbox.trash import TrashNote
 from cubicle.sandbox.warm_pool import connect, new_name
-from tests.conftest import IN_A_HURRY
 from tests.drivers.kubernetes import cluster
 from tests.support.emptying import leave
 
 OWNER, OTHER = "a" * 32, "b" * 32
+BLANK = 2
+"""Pods that wait for a chat."""
 Make = Callable[[], KubernetesDriver]
 SMALL = pytest.param(cluster.make_small, id="small-cluster")
 REAL = pytest.param(cluster.make, id="kubernetes", marks=pytest.mark.kubernetes)
@@ -34,7 +35,7 @@ seldom = pytest.mark.parametrize("make", SELDOM, indirect=True)
 
 @pytest.fixture(params=[SMALL, REAL])
 def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
-    found: Make = request.param(tmp_path, pool_size=3)
+    found: Make = request.param(tmp_path, pool_size=BLANK)
     return found
 
 
@@ -42,7 +43,7 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
 async def driver(make: Make) -> AsyncIterator[KubernetesDriver]:
     driver = make()
     await driver.open()
-    await blank(driver, 3)
+    await blank(driver, BLANK)
     yield driver
     await end_pool(driver)
     await leave(driver)
@@ -85,7 +86,7 @@ async def test_a_claim_gives_a_blank_pod_for_good_and_another_takes_its_place(dr
     await machine.output("echo kept > ~/kept")
     machine.close()
     assert await driver.find(OWNER) == name
-    await blank(driver, 3)
+    await blank(driver, BLANK)
     with pytest.raises(OwnerHasSandbox):
         await driver.take_blank(OWNER)
     await driver.stop(name)
@@ -97,7 +98,7 @@ async def test_a_claim_gives_a_blank_pod_for_good_and_another_takes_its_place(dr
 
 @pytest.mark.parametrize("rounds", [1, pytest.param(50, marks=[pytest.mark.long, pytest.mark.timeout(7200)])])
 async def test_many_chats_claim_by_many_services_at_once(make: Make, driver: KubernetesDriver, rounds: int) -> None:
-    chats = 8 if IN_A_HURRY else 20
+    chats = 20 if rounds > 1 else 8
     await resize_pool(driver, chats + 2)
     async with AsyncExitStack() as stack:
         services = [driver]
@@ -353,8 +354,8 @@ async def test_a_record_that_nobody_can_read_is_left_alone(driver: KubernetesDri
 async def test_the_fleet_takes_from_the_clusters_pool(driver: KubernetesDriver, make: Make, tmp_path: Path) -> None:
     chat = Chat("chat", "somebody")
     second = make()
-    async with Fleet(second, ChatIndex(tmp_path / "index"), pool_size=3) as fleet:
-        await blank(second, 3)
+    async with Fleet(second, ChatIndex(tmp_path / "index"), pool_size=BLANK) as fleet:
+        await blank(second, BLANK)
         async with fleet.lease(chat) as machine:
             assert (await machine.output("echo $HOME"))[1] == b"/home/assistant\n"
             assert machine.name.startswith(driver._terms.instance)

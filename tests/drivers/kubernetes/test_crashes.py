@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import pickle
 import signal
-import sys
 from collections.abc import AsyncIterator, Callable
 from itertools import count
 from pathlib import Path
@@ -18,8 +18,10 @@ from cubicle.sandbox.warm_pool import connect, new_name
 from tests.drivers.kubernetes.crashing_service import NOTE
 from tests.drivers.kubernetes.test_claims import SELDOM, blank, end_pool, owners_of_pods
 from tests.support.emptying import leave
+from tests.support.fork_server import the_server
 
 Make = Callable[[], KubernetesDriver]
+CRASHING = "tests.drivers.kubernetes.crashing_service"
 EVERYTHING = -1e9
 WRITES = {
     "claim": 3, "start": 2, "start in vain": 6, "wake": 2, "stop": 1, "delete": 4, "remove files": 3, "discard": 3,
@@ -48,10 +50,10 @@ async def driver(make: Make) -> AsyncIterator[KubernetesDriver]:
 async def crashed(make: Make, verb: str, owner: str, name: str, write: int) -> bool:
     """Whether the service had so many writes to be killed after."""
     words = (pickle.dumps(make).hex(), verb, owner, name, str(write))
-    program = "tests.drivers.kubernetes.crashing_service"
-    process = await asyncio.create_subprocess_exec(sys.executable, "-m", program, *words)
-    async with asyncio.timeout(240):
-        code = await process.wait()
+    process = await asyncio.to_thread(
+        lambda: the_server().start(words, dict(os.environ), Path("/"), 2, module=CRASHING)
+    )
+    code = await asyncio.to_thread(process.wait, 240)
     assert code in (0, -signal.SIGKILL)
     return code != 0
 
