@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from cubicle.settings import Settings
-from tests.support.process import ServiceProcess
+from tests.support.process import ServiceProcess, command
 
 pytestmark = [pytest.mark.oci, pytest.mark.timeout(600)]
 
@@ -24,16 +22,10 @@ def options() -> dict[str, str]:
 
 
 def cubicle(after: Settings, *words: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", "from cubicle.cli import main; main()", *words],
-        env=os.environ | {"DATA_DIR": str(after.data_dir), "SANDBOX_IMAGE": after.sandbox_image, "COLUMNS": "200"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    told = {"DATA_DIR": str(after.data_dir), "SANDBOX_IMAGE": after.sandbox_image, "COLUMNS": "200"}
+    said = command(words, os.environ | told, after.data_dir.parent)
+    assert said.code == 0, said.errors
+    return said.output
 
 
 async def frozen(service: ServiceProcess) -> int:

@@ -6,11 +6,14 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from cubicle.drivers.oci.runtimes import CANDIDATES
+from tests.support.process import Said, command
 
 pytestmark = pytest.mark.oci
 ROOT = Path(__file__).parents[2]
@@ -29,44 +32,48 @@ HIDDEN = {
         "mount -t tmpfs none /sys/fs/cgroup",
         "The cgroup controllers memory, cpu, pids are missing: mount them, or enable them at boot.",
     ),
-    "image": ("export IMAGE_DIR=$PWD", "- the sandbox image slim: built from Debian packages"),
+    "image": (":", "- the sandbox image slim: built from Debian packages"),
 }
 
 
-def without(part: str, folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
+@contextmanager
+def host_without(part: str, folder: Path) -> Iterator[str]:
+    """The file of a mount namespace that lacks this part."""
+    script = f"{HIDDEN[part][0]}; echo; exec sleep infinity"
+    words = ["unshare", "--mount", "--propagation", "private", "sh", "-ec", script]
+    with subprocess.Popen(words, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as holder:
+        try:
+            assert holder.stdout is not None
+            assert holder.stdout.readline() == b"\n"
+            yield f"/proc/{holder.pid}/ns/mnt"
+        finally:
+            holder.kill()
+
+
+def without(part: str, folder: Path, *words: str) -> Said:
     """What a command says on a host without this part."""
-    hide, _ = HIDDEN[part]
     environment = os.environ | {"DATA_DIR": str(folder / "data"), "DRIVER": "oci", "SANDBOX_IMAGE": "slim", "PORT": "0"}
-    environment |= {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "COLUMNS": "300"}
-    program = [sys.executable, "-c", "from cubicle.cli import main; main()", *command]
-    return subprocess.run(
-        ["unshare", "--mount", "--propagation", "private", "sh", "-ec", f'{hide}; exec "$@"', "sh", *program],
-        cwd=folder,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
+    environment |= {"COLUMNS": "300"} | ({"IMAGE_DIR": str(folder)} if part == "image" else {})
+    with host_without(part, folder) as mounts:
+        return command(words, environment, folder, mounts=mounts)
 
 
 @pytest.mark.parametrize("part", HIDDEN)
 def test_the_service_says_what_is_missing_and_ends(part: str, tmp_path: Path) -> None:
     done = without(part, tmp_path, "serve")
-    assert (done.returncode, done.stdout) == (1, "")
-    error = "\n".join(line for line in done.stderr.splitlines() if not line.startswith("{"))  # without the log
+    assert (done.code, done.output) == (1, "")
+    error = "\n".join(line for line in done.errors.splitlines() if not line.startswith("{"))  # without the log
     assert error.startswith("Error: ")
     assert HIDDEN[part][1] in error
-    assert "Traceback" not in done.stderr
+    assert "Traceback" not in done.errors
 
 
 @pytest.mark.parametrize("part", HIDDEN)
 def test_doctor_names_it_and_fails(part: str, tmp_path: Path) -> None:
     done = without(part, tmp_path, "doctor")
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert done.stderr == ""
-    (row,) = [line for line in done.stdout.splitlines() if part in line and "missing" in line]
+    assert done.code == 1, done.output + done.errors
+    assert done.errors == ""
+    (row,) = [line for line in done.output.splitlines() if part in line and "missing" in line]
     assert row.split("  ")[-1].strip()
 
 

@@ -77,7 +77,7 @@ async def answered(service: ServiceProcess, key: str) -> str:
     return words(result(answer))
 
 
-@pytest.mark.parametrize("way", ["up and down", "down and up"])
+@pytest.mark.parametrize("way", ["up and down", pytest.param("down and up", marks=pytest.mark.long)])
 async def test_one_version_up_and_down_with_a_command_that_runs(
     service: ServiceProcess, before: Path, way: str, tmp_path: Path
 ) -> None:
