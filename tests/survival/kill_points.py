@@ -1,8 +1,8 @@
 """Kills itself at a chosen point of a deed on a sandbox, and says in another run what is left. A program of its own.
 
-    kill_points.py DATA_DIR IMAGE_DIR IMAGE
+    kill_points.py IMAGE_DIR IMAGE
 
-It reads one JSON line `{"deed": …, "point": N}` after the other. For each it forks a process that does the deed and
+It reads one JSON line `{"data": DATA_DIR, "deed": …, "point": N}` after the other. For each it forks a process that does the deed and
 gets SIGKILL before its Nth system call that changes a name, a file or a process (-1: never); another one then starts
 over the same folder, as a service does after a crash, and looks at the chats. It answers with a JSON line.
 """
@@ -147,10 +147,11 @@ def one(settings: Settings, deed: str, point: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    data, images, image = sys.argv[1:4]
-    settings = load(data_dir=Path(data), image_dir=Path(images), sandbox_image=image, egress_captive=False)
+    images, image = sys.argv[1:3]
     for line in sys.stdin:
         wanted = json.loads(line)
+        data = Path(wanted["data"])
+        settings = load(data_dir=data, image_dir=Path(images), sandbox_image=image, egress_captive=False)
         print(json.dumps(one(settings, wanted["deed"], wanted["point"])), flush=True)
 
 

@@ -20,35 +20,39 @@ from cubicle.images.store import ImageStore, Variant
 from tests.support.emptying import empty
 
 LONG = bool(os.environ.get("CUBICLE_LONG"))
-POINTS = 400 if LONG else 6
+POINTS = 400 if LONG else 4
 """Of each deed at most, evenly spread; a deed has 30 to 150."""
 
 Ask = Callable[[str, int], dict[str, Any]]
 
 
-@pytest.fixture
-def ask(tmp_path: Path, image: str) -> Iterator[Ask]:
-    store = settings.load().image_dir
+@pytest.fixture(scope="module")
+def runner(tmp_path_factory: pytest.TempPathFactory, image: str) -> Iterator[subprocess.Popen[str]]:
     script = Path(__file__).with_name("kill_points.py")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    words = [sys.executable, "-W", "ignore", str(script), str(tmp_path / "data"), str(store), image]
-    with (tmp_path / "log").open("wb") as log:
-        runner = subprocess.Popen(
+    words = [sys.executable, "-W", "ignore", str(script), str(settings.load().image_dir), image]
+    with (tmp_path_factory.mktemp("runner") / "log").open("wb") as log:
+        process = subprocess.Popen(
             words, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
         )
+    with process:  # closes what it reads and writes, and waits
+        yield process
+
+
+@pytest.fixture
+def ask(tmp_path: Path, image: str, runner: subprocess.Popen[str]) -> Iterator[Ask]:
+    data = tmp_path / "data"
 
     def answered(deed: str, point: int) -> dict[str, Any]:
         assert runner.stdin is not None
         assert runner.stdout is not None
-        runner.stdin.write(json.dumps({"deed": deed, "point": point}) + "\n")
+        runner.stdin.write(json.dumps({"data": str(data), "deed": deed, "point": point}) + "\n")
         runner.stdin.flush()
         found: dict[str, Any] = json.loads(runner.stdout.readline())
         return found
 
     yield answered
-    with runner:  # closes what it reads and writes, and waits
-        pass
-    asyncio.run(empty(make_driver(settings.load(data_dir=tmp_path / "data", sandbox_image=image))))
+    asyncio.run(empty(make_driver(settings.load(data_dir=data, sandbox_image=image))))
 
 
 def spread(count: int) -> Iterator[int]:
