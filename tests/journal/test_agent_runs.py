@@ -34,12 +34,12 @@ echo "$prompt" >> ~/runs
 cat <<'EVENTS'
 {chr(10).join(map(json.dumps, _EVENTS))}
 EVENTS
-until [ -e ~/go ]; do sleep 0.05; done
+until [ -e ~/go ]; do sleep 0.2; done
 echo '{json.dumps(_RESULT)}'
 """
 DRIVERS = [
     pytest.param("memory", id="memory"),
-    pytest.param("oci", id="oci", marks=[pytest.mark.oci, pytest.mark.real]),
+    pytest.param("oci", id="oci", marks=[pytest.mark.oci, pytest.mark.real, pytest.mark.long]),
     pytest.param("docker", id="docker", marks=[pytest.mark.docker, pytest.mark.real]),
 ]
 

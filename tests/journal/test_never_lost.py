@@ -28,7 +28,7 @@ _PATIENCE = 2400.0 if LONG else 240.0
 
 MEMORY = pytest.param({"DRIVER": "memory"}, id="memory")
 OCI = pytest.param({"DRIVER": "oci"}, id="oci", marks=[pytest.mark.oci, pytest.mark.real])
-DOCKER = pytest.param({"DRIVER": "docker"}, id="docker", marks=[pytest.mark.docker, pytest.mark.real])
+DOCKER = pytest.param({"DRIVER": "docker"}, id="docker", marks=[pytest.mark.docker, pytest.mark.real, pytest.mark.long])
 
 
 @dataclass
