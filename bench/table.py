@@ -21,7 +21,7 @@ from bench.result import Result, is_good, result_of, show
 from bench.service import heed_signals, image
 from bench.side import ROOT, NoBase, Side, exported, here
 
-QUICK = Terms(rounds=40, starts=3, chats=4, seconds=0.5, sleepers=4, burst=8, idle=5)
+QUICK = Terms(rounds=40, starts=2, chats=2, seconds=0.2, sleepers=2, burst=4, idle=2)
 
 
 def terms_of(options: argparse.Namespace) -> Terms:

@@ -38,19 +38,32 @@ HttpConnection.data_received = _slower(HttpConnection.data_received)
 """
 
 
-@pytest.fixture
-def copy() -> Iterator[Path]:
-    """A repository of its own that has this commit's code."""
+SERVED = ("src", "image", "skills", "pyproject.toml", "requirements.txt")
+"""What of the repository a service needs."""
+
+
+@pytest.fixture(scope="module")
+def repository() -> Iterator[Path]:
+    """One of its own that has this commit's code, as far as it is served."""
     with TemporaryDirectory(prefix="cubicle-copy-", dir="/var/tmp") as name:
         folder = Path(name)
         folder.chmod(0o755)
-        git(ROOT, "archive", "--output", f"{name}/tree.tar", "HEAD")
+        git(ROOT, "archive", "--output", f"{name}/tree.tar", "HEAD", *SERVED)
         subprocess.run(["tar", "-xf", f"{name}/tree.tar", "-C", name], check=True, timeout=120)
         (folder / "tree.tar").unlink()
+        (folder / ".gitignore").write_text("__pycache__\n")
         git(folder, "init", "-q", "-b", "main")
         git(folder, "add", ".")
         git(folder, "-c", "user.name=a", "-c", "user.email=a@example.org", "commit", "-q", "-m", "copy")
+        git(folder, "tag", "first")
         yield folder
+
+
+@pytest.fixture
+def copy(repository: Path) -> Iterator[Path]:
+    """The same, to be changed; what was compiled of it stays."""
+    yield repository
+    git(repository, "reset", "-q", "--hard", "first")
 
 
 @pytest.fixture
