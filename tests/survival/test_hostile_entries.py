@@ -4,6 +4,7 @@ is read or changed, nothing hangs, and the archive is still made."""
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import io
 import json
 import os
@@ -18,11 +19,11 @@ from urllib.parse import quote_from_bytes
 import httpx
 import pytest
 
+from cubicle.core.chat import Chat
 from tests.support.process import ACCEPT, ServiceProcess
 
 pytestmark = [pytest.mark.oci, pytest.mark.timeout(300)]
 
-CHAT = "hostile"
 SECRET = b"a secret of the host"
 OUTPUTS, UPLOADS, HOME = "/mnt/user-data/outputs", "/mnt/user-data/uploads", "/home/assistant"
 SESSIONS = HOME + "/.claude/projects/p"
@@ -49,8 +50,14 @@ TRAPS = (b"link-host", b"link-up", b"link-root", b"link-self", b"link-folder/sec
 
 
 @pytest.fixture
-def options() -> dict[str, str]:
-    return {"POOL_SIZE": "0"}  # one sandbox, which is the chat's
+def service(lasting: ServiceProcess) -> ServiceProcess:
+    return lasting
+
+
+@pytest.fixture
+def chat(request: pytest.FixtureRequest) -> str:
+    """Each test has a chat of its own."""
+    return f"hostile-{hashlib.sha256(request.node.name.encode()).hexdigest()[:16]}"
 
 
 @pytest.fixture
@@ -61,22 +68,23 @@ def secret(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-async def root(service: ServiceProcess, tmp_path: Path, secret: Path) -> Path:
+async def root(service: ServiceProcess, chat: str, tmp_path: Path, secret: Path) -> Path:
     """The sandbox's own root, seen from the host, once every folder holds its traps.
 
     A command cannot make a device, nor write to uploads: that the host does, as a guest in hostile hands would.
     """
-    assert (await service.bash(CHAT, "true"))[0] is False
-    run = next((tmp_path / "data/sandboxes").glob("*/run.json"))
+    assert (await service.bash(chat, "true"))[0] is False
+    name = (service._data / "owners" / Chat(chat).digest).readlink().name
+    run = service._data / "sandboxes" / name / "run.json"
     root = Path(f"/proc/{json.loads(run.read_text())['process']['pid']}/root")
     (tmp_path / "lay.py").write_text(LAY)
     for folder, end in ((OUTPUTS, ""), (HOME, ""), (SESSIONS, ".jsonl")):
         program = f"python3 - {folder} '{end}' {secret} '{GOOD}' <<'E'\n{LAY}\nE\nmknod {folder}/device{end} c 1 5"
-        failed, said = await service.bash(CHAT, program)
+        failed, said = await service.bash(chat, program)
         assert failed, "a command made a device"
         assert "Traceback" not in said, said
         _device(root / folder[1:] / f"device{end}")
-    assert (await service.bash(CHAT, f"ln -s {secret} {UPLOADS}/link"))[0], "a command wrote to uploads"
+    assert (await service.bash(chat, f"ln -s {secret} {UPLOADS}/link"))[0], "a command wrote to uploads"
     there = root / "run/cubicle/uploads"  # where the guest writes them
     subprocess.run([sys.executable, tmp_path / "lay.py", there, "", secret, GOOD], check=True, timeout=60)
     _device(there / "device")
@@ -104,25 +112,25 @@ async def beginning(client: httpx.AsyncClient, address: str) -> tuple[int, bytes
     return answer.status_code, content
 
 
-async def test_files_outputs_uploads_and_home(service: ServiceProcess, root: Path) -> None:
+async def test_files_outputs_uploads_and_home(service: ServiceProcess, chat: str, root: Path) -> None:
     for area in ("outputs", "uploads", "workspace"):
-        listed = await limited(service.client.get(f"/files/{CHAT}/{area}/?hidden=1"))
+        listed = await limited(service.client.get(f"/files/{chat}/{area}/?hidden=1"))
         kinds = {entry["name"]: entry["kind"] for entry in listed.json()["entries"]}
         assert {"good": "file", "hard": "file", "fifo": "other", "device": "other"}.items() <= kinds.items()
         for name in TRAPS:
-            status, content = await beginning(service.client, f"/files/{CHAT}/{area}/{name.decode()}")
+            status, content = await beginning(service.client, f"/files/{chat}/{area}/{name.decode()}")
             assert status == 404, (area, name, content)
             assert SECRET not in content
-            assert (await beginning(service.client, f"/preview/{CHAT}/{area}/{name.decode()}"))[0] == 404
+            assert (await beginning(service.client, f"/preview/{chat}/{area}/{name.decode()}"))[0] == 404
         for name in ODD:
-            assert await beginning(service.client, f"/files/{CHAT}/{area}/{quote_from_bytes(name)}") == (200, b"odd")
-        status, content = await beginning(service.client, f"/files/{CHAT}/{area}/sparse")
+            assert await beginning(service.client, f"/files/{chat}/{area}/{quote_from_bytes(name)}") == (200, b"odd")
+        status, content = await beginning(service.client, f"/files/{chat}/{area}/sparse")
         assert status == 200
         assert not content.strip(b"\0")
 
 
-async def test_the_archive(service: ServiceProcess, root: Path) -> None:
-    answer = await limited(service.client.get(f"/files/{CHAT}/archive"))
+async def test_the_archive(service: ServiceProcess, chat: str, root: Path) -> None:
+    answer = await limited(service.client.get(f"/files/{chat}/archive"))
     with zipfile.ZipFile(io.BytesIO(answer.content)) as archive:
         assert archive.testzip() is None
         names = set(archive.namelist())
@@ -133,33 +141,35 @@ async def test_the_archive(service: ServiceProcess, root: Path) -> None:
         assert SECRET not in b"".join(archive.read(name) for name in names)
 
 
-async def test_saved_sessions_of_coding_agents(service: ServiceProcess, root: Path) -> None:
-    answer = await limited(service.client.get(f"/terminal/{CHAT}/sessions"))
+async def test_saved_sessions_of_coding_agents(service: ServiceProcess, chat: str, root: Path) -> None:
+    answer = await limited(service.client.get(f"/terminal/{chat}/sessions"))
     listed = {session["session_id"] for session in answer.json()["sessions"]}
     assert "good" in listed
     assert not {"fifo", "device", "link-host", "link-up", "link-root", "link-self"} & listed
     for name in (*listed, "fifo", "device", "link-host", "sparse"):
-        page = await limited(service.client.get(f"/terminal/{CHAT}/sessions/{name}"))
+        page = await limited(service.client.get(f"/terminal/{chat}/sessions/{name}"))
         assert page.status_code == (200 if name in listed else 404)
         assert SECRET not in page.content
 
 
-async def test_uploads_over_mcp_and_by_their_own_address(service: ServiceProcess, root: Path, secret: Path) -> None:
-    listed = await limited(service.client.get(f"/api/uploads/{CHAT}"))
+async def test_uploads_over_mcp_and_by_their_own_address(
+    service: ServiceProcess, chat: str, root: Path, secret: Path
+) -> None:
+    listed = await limited(service.client.get(f"/api/uploads/{chat}"))
     names = {file["filename"] for file in listed.json()["files"]}
     assert {"good", "hard", "sparse"} <= names
     assert not {"link-host", "fifo", "device"} & names
-    resources = (await _mcp(service, "resources/list"))["result"]["resources"]
+    resources = (await _mcp(service, chat, "resources/list"))["result"]["resources"]
     for uri in [resource["uri"] for resource in resources] + [
-        f"file://uploads/{CHAT}/{name}" for name in ("link-host", "link-folder%2Fsecret", "fifo", "device")
+        f"file://uploads/{chat}/{name}" for name in ("link-host", "link-folder%2Fsecret", "fifo", "device")
     ]:
-        assert SECRET.decode() not in json.dumps(await limited(_mcp(service, "resources/read", uri=uri)))
+        assert SECRET.decode() not in json.dumps(await limited(_mcp(service, chat, "resources/read", uri=uri)))
     for name in ("link-host", "fifo", "device"):  # a new file takes the name, and what it led to stays as it was
-        assert (await limited(service.client.delete(f"/api/uploads/{CHAT}/{name}"))).status_code == 404
-        saved = await limited(service.client.post(f"/api/uploads/{CHAT}/{name}", content=b"new"))
+        assert (await limited(service.client.delete(f"/api/uploads/{chat}/{name}"))).status_code == 404
+        saved = await limited(service.client.post(f"/api/uploads/{chat}/{name}", content=b"new"))
         assert saved.status_code == 201, saved.text
         assert (root / UPLOADS[1:] / name).read_bytes() == b"new"
-    through = await limited(service.client.post(f"/api/uploads/{CHAT}/link-folder/planted", content=b"new"))
+    through = await limited(service.client.post(f"/api/uploads/{chat}/link-folder/planted", content=b"new"))
     assert through.status_code == 409, through.text
     assert secret.read_bytes() == SECRET
     assert not (secret.parent / "planted").exists()
@@ -167,13 +177,13 @@ async def test_uploads_over_mcp_and_by_their_own_address(service: ServiceProcess
 
 @pytest.mark.parametrize("trap", ["ln -s {secret}", "mkfifo", "mkdir", "truncate -s 1T"])
 async def test_what_stands_in_the_place_of_the_readme(
-    service: ServiceProcess, root: Path, secret: Path, trap: str
+    service: ServiceProcess, chat: str, root: Path, secret: Path, trap: str
 ) -> None:
     laid = f"cd {HOME} && rm -f README.md && {trap.format(secret=secret)} README.md"
-    assert (await service.bash(CHAT, laid))[0] is False
+    assert (await service.bash(chat, laid))[0] is False
     headers = {"X-User-Email": "new@example.org"}  # another user's prompt: it is written anew
     call = {"name": "bash_tool", "arguments": {"command": "echo works", "description": "test"}}
-    assert "works" in json.dumps(await limited(_mcp(service, "tools/call", headers=headers, **call)))
+    assert "works" in json.dumps(await limited(_mcp(service, chat, "tools/call", headers=headers, **call)))
     assert secret.read_bytes() == SECRET
     readme = root / HOME[1:] / "README.md"
     if trap.startswith("ln"):
@@ -185,10 +195,10 @@ async def test_what_stands_in_the_place_of_the_readme(
 
 
 async def _mcp(
-    service: ServiceProcess, method: str, headers: dict[str, str] | None = None, **params: Any
+    service: ServiceProcess, chat: str, method: str, headers: dict[str, str] | None = None, **params: Any
 ) -> dict[str, Any]:
     body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
-    sent = {"Accept": ACCEPT, "Content-Type": "application/json", "X-Chat-Id": CHAT} | (headers or {})
+    sent = {"Accept": ACCEPT, "Content-Type": "application/json", "X-Chat-Id": chat} | (headers or {})
     answer = await service.client.post("/mcp", content=json.dumps(body), headers=sent)
     lines = [line[6:] for line in answer.text.splitlines() if line.startswith("data: ")]
     result: dict[str, Any] = json.loads(lines[-1] if lines else answer.text)
