@@ -27,12 +27,16 @@ def rsa_key(kid: str) -> jwk.RSAKey:
     return jwk.RSAKey.generate_key(2048, {"kid": kid, "use": "sig"})
 
 
+_UNUSED: list[jwk.RSAKey] = []
+"""Keys of servers that are down: making one takes longer than most tests."""
+
+
 @dataclass
 class IssuerServer:
     """Its documents, as they are now; a test changes them."""
 
     url: str = ""
-    keys: list[Key] = field(default_factory=lambda: [rsa_key("one")])
+    keys: list[Key] = field(default_factory=list)
     jwks: Response | None = None
     """In place of the keys."""
     metadata: dict[str, Any] = field(default_factory=dict)
@@ -76,12 +80,15 @@ class IssuerServer:
 
 @asynccontextmanager
 async def issuer_server() -> AsyncIterator[IssuerServer]:
-    server = IssuerServer()
+    """One that is up, with a key that no other one has that is up, too."""
+    key = _UNUSED.pop() if _UNUSED else rsa_key("one")
+    server = IssuerServer(keys=[key])
     routes = [Route("/.well-known/openid-configuration", server.configuration), Route("/jwks", server.key_set)]
     routes.append(Route("/token", server.exchange, methods=["POST"]))
     async with serve(Starlette(routes=routes)) as url:
         server.url = url
         yield server
+    _UNUSED.append(key)
 
 
 def forged(header: dict[str, Any], claims: dict[str, Any], signature: bytes = b"") -> str:
