@@ -1,4 +1,7 @@
-"""The examples of the shipped skills in the true image, behind the true walls."""
+"""The examples of the shipped skills in the true image, behind the true walls.
+
+What runs in the standard image runs in the full one, too: that is tried with CUBICLE_LONG=1.
+"""
 
 import pytest
 
@@ -21,6 +24,7 @@ from tests.prompt.test_skills_shipped import NAMES
 pytestmark = [pytest.mark.oci, pytest.mark.timeout(300)]
 CHAT = Chat("skills")
 WANT_MORE_THAN_STANDARD = {"documents", "slides", "spreadsheets"}
+IN_FULL = WANT_MORE_THAN_STANDARD | {"skill-writing"}
 
 
 @pytest.fixture(scope="module", params=["standard", "full"])
@@ -54,7 +58,14 @@ async def machine(image, tmp_path_factory):
             await fleet.remove(CHAT)
 
 
-@pytest.mark.parametrize("name", NAMES)
+EXAMPLES = [
+    pytest.param(variant, name, marks=pytest.mark.long if variant == "full" and name not in IN_FULL else [])
+    for variant in ("standard", "full")
+    for name in NAMES
+]
+
+
+@pytest.mark.parametrize(("image", "name"), EXAMPLES, indirect=["image"], scope="module")
 async def test_its_example_runs_in_the_image_or_says_what_is_missing(name, machine):
     sandbox, variant = machine
     command = f"python3 /mnt/skills/public/{name}/scripts/example.py ~/{name}"

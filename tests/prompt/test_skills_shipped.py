@@ -97,6 +97,7 @@ def test_each_is_well_formed_by_its_own_and_by_our_rules(name):
     assert text.count("\n") < 120
 
 
+@pytest.mark.long  # test_skills_in_image.py runs them in the true images
 @pytest.mark.real
 @pytest.mark.parametrize("name", [n for n in NAMES if n not in NEEDS_THE_IMAGE])
 async def test_its_example_runs_in_a_sandbox(name, machine, packages):
