@@ -146,7 +146,7 @@ async def test_an_import_that_is_killed_leaves_no_half_chat(
     service: ServiceProcess, elsewhere: Path, tmp_path: Path
 ) -> None:
     await make_chat(service, "one")
-    await service.bash("one", "head -c 100000000 /dev/urandom > ~/large")
+    await service.bash("one", "head -c 30000000 /dev/urandom > ~/large")
     file = tmp_path / "file"
     await run(service._data.parent, "export", "one", str(file))
     owner = elsewhere / "data" / "memory-owners" / Chat("one").digest

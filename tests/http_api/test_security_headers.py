@@ -75,7 +75,7 @@ async def test_every_answer_of_every_route_carries_them(site: tuple[httpx.AsyncC
     assert len(table) > 150
     bad, seen = [], set()
     async with httpx.AsyncClient(base_url=client.base_url, timeout=120, trust_env=False, verify=False) as stranger:
-        for who in (stranger, client):
+        for who in (stranger, client) if "Authorization" in client.headers else (client,):
             for method, address in table:
                 async with who.stream(method, address) as answer:  # some never end
                     seen.add(answer.status_code)

@@ -17,7 +17,7 @@ from cubicle.core.chat import Chat
 from cubicle.mcp_api import handlers, request_check, transport
 from tests.support.service import ACCEPT, MODERN, Service, modern_meta
 
-BODIES = 200_000 if os.environ.get("CUBICLE_LONG") else 1_000 if os.environ.get("CUBICLE_FAST") else 10_000
+BODIES = 200_000 if os.environ.get("CUBICLE_LONG") else 1_000 if os.environ.get("CUBICLE_FAST") else 3_000
 SECRET = "the-secret-of-another-chat"
 METHODS = [
     *("initialize", "ping", "tools/list", "tools/call", "resources/list", "resources/read", "server/discover"),
