@@ -444,6 +444,24 @@ def is_slow(parse: Callable[[bytes], object], data: bytes, limit: float) -> bool
     return all(seconds(parse, data) > limit for _ in range(TRIES))
 
 
+class Parser:
+    """One of them, and how long it took so far for a token, so often repeated."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.parse = name, PARSERS[name]
+        self._taken: dict[tuple[bytes, int], float] = {}
+
+    def seconds(self, token: bytes, size: int, *, again: bool = False) -> float:
+        if again or (token, size) not in self._taken:
+            self._taken[token, size] = seconds(self.parse, repeated(token, size))
+        return self._taken[token, size]
+
+
+@pytest.fixture(scope="module", params=PARSERS)
+def parser(request: pytest.FixtureRequest) -> Parser:
+    return Parser(request.param)
+
+
 def repeated(token: bytes, size: int) -> bytes:
     return (token * (size // len(token) + 1))[:size]
 
@@ -453,30 +471,31 @@ def mixes() -> list[bytes]:
     return [b"".join(dice.choices(TOKENS, k=dice.randrange(2, 6))) for _ in range(300 if LONG else 10)]
 
 
-@pytest.mark.parametrize("name", PARSERS)
-def test_time_grows_no_faster_than_the_bytes(name: str) -> None:
-    parse = PARSERS[name]
+def test_time_grows_no_faster_than_the_bytes(parser: Parser) -> None:
     slow = {}
     for token in [*TOKENS, *mixes()]:
-        for _ in range(TRIES):
-            if (large := seconds(parse, repeated(token, LARGE))) <= FLOOR:
+        for attempt in range(TRIES):
+            if (large := parser.seconds(token, LARGE, again=attempt > 0)) <= FLOOR:
                 break
-            if (growth := large / max(1e-6, seconds(parse, repeated(token, SMALL)))) <= WORST:
+            if (growth := large / max(1e-6, parser.seconds(token, SMALL, again=attempt > 0))) <= WORST:
                 break
         else:
             slow[token] = f"{large * 1000:.0f} ms for {LARGE} bytes, {growth:.1f} times that of a quarter"
-    assert not slow, f"{name}: {slow}"
+    assert not slow, f"{parser.name}: {slow}"
 
 
+MAX_SIZE = 64 * 1024
+"""That a header, a message or a frame may have at most."""
 MAX_LENGTH = 0.25
 
 
-@pytest.mark.parametrize("name", PARSERS)
-def test_nothing_takes_the_loop_for_long(name: str) -> None:
-    """At the size that a header, a message or a frame may have at most."""
-    parse = PARSERS[name]
-    slow = [token for token in TOKENS if is_slow(parse, repeated(token, 64 * 1024), MAX_LENGTH)]
-    assert not slow, f"{name} takes more than {MAX_LENGTH} s for {slow}"
+def test_nothing_takes_the_loop_for_long(parser: Parser) -> None:
+    slow = [
+        token
+        for token in TOKENS
+        if all(parser.seconds(token, MAX_SIZE, again=attempt > 0) > MAX_LENGTH for attempt in range(TRIES))
+    ]
+    assert not slow, f"{parser.name} takes more than {MAX_LENGTH} s for {slow}"
 
 
 ROOT = Path(__file__).parents[2]
