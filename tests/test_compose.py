@@ -18,6 +18,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +35,9 @@ from tests.drivers.makers import some_base
 from tests.support.process import free_port
 from tests.support.service import ACCEPT, messages, text
 
+pytestmark = [pytest.mark.docker, pytest.mark.real, pytest.mark.timeout(1200)]
 # A browser drops what it is loading whenever an interface of the machine comes or goes, and here some do: nothing beside it.
-pytestmark = [pytest.mark.docker, pytest.mark.real, pytest.mark.serial, pytest.mark.timeout(1200)]
+serial = pytest.mark.serial
 
 ROOT = Path(__file__).parents[1]
 KEY = "a-key-of-the-test"
@@ -161,11 +163,18 @@ def _stand_in(context: Path, reference: str, name: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def stack(folder: Path, images: None) -> Iterator[Stack]:
+def built(folder: Path, images: None) -> Stack:
+    """The service's image is there. The engine still knows the layers that another process of this run had it build."""
     stack = Stack(folder, free_port())
     (folder / "state").mkdir()
+    stack.compose("build", "service", limit=600)
+    return stack
+
+
+@pytest.fixture(scope="module")
+def stack(built: Stack) -> Iterator[Stack]:
+    stack = built
     try:
-        stack.compose("build", "service", limit=600)
         stack.compose("up", "-d", "--no-build")
         yield stack
     finally:
@@ -181,11 +190,19 @@ async def up(stack: Stack) -> Stack:
     return stack
 
 
+async def test_the_image_of_the_service_is_built_and_starts(built: Stack) -> None:
+    """Without a network, and beside other tests: what the tests below wait for is then there."""
+    run = ["docker", "run", "--rm", "--network", "none", SERVICE_IMAGE, "--version"]
+    assert await asyncio.to_thread(done, run, 120) == f"cubicle, version {version('cubicle')}\n"
+
+
+@serial
 async def test_a_command_runs_in_a_container_beside_the_service(up: Stack) -> None:
     assert await up.bash("id -un && hostname") == "assistant\ncubicle\n"
     assert await asyncio.to_thread(up.sandboxes)
 
 
+@serial
 async def test_files_go_in_and_come_out(up: Stack) -> None:
     async with up.client as client:
         sent = await client.post("/api/uploads/composed/letter.txt", content=b"from outside")
@@ -195,6 +212,7 @@ async def test_files_go_in_and_come_out(up: Stack) -> None:
     assert fetched.text == "FROM OUTSIDE"
 
 
+@serial
 async def test_a_person_types_into_the_terminal(up: Stack) -> None:
     async with up.client as client:
         started = await client.post("/terminal/composed/start-ttyd")
@@ -206,6 +224,7 @@ async def test_a_person_types_into_the_terminal(up: Stack) -> None:
     await typist.leave()
 
 
+@serial
 async def test_the_walls_are_proved_from_inside_the_service(up: Stack) -> None:
     said = await asyncio.to_thread(up.compose, "exec", "-T", "service", "cubicle", "doctor", "--prove", limit=1000)
     assert "none is open" in said, said
@@ -219,6 +238,7 @@ async def test_the_walls_are_proved_from_inside_the_service(up: Stack) -> None:
     assert told["attempts"] > 60
 
 
+@serial
 async def test_no_sandbox_holds_the_engines_socket(up: Stack) -> None:
     await up.bash("true")
     for container in await asyncio.to_thread(up.sandboxes):
@@ -227,6 +247,7 @@ async def test_no_sandbox_holds_the_engines_socket(up: Stack) -> None:
         assert shown["HostConfig"]["NetworkMode"] == "none"
 
 
+@serial
 async def test_a_restarted_service_goes_on_with_the_sandboxes_that_run(up: Stack) -> None:
     started = "until pgrep -x sleep >/dev/null; do :; done"
     await up.bash(f"echo kept > ~/note; setsid sleep 3600 </dev/null >/dev/null 2>&1 & {started}")
@@ -236,6 +257,7 @@ async def test_a_restarted_service_goes_on_with_the_sandboxes_that_run(up: Stack
     assert await up.bash("pgrep -x sleep; cat ~/note") == f"{before}kept\n"
 
 
+@serial
 async def test_a_service_that_was_taken_down_finds_its_chats_again(up: Stack) -> None:
     await up.bash("echo still > ~/there")
     await asyncio.to_thread(up.compose, "down", "--timeout", "20")
@@ -245,6 +267,7 @@ async def test_a_service_that_was_taken_down_finds_its_chats_again(up: Stack) ->
     assert await up.bash("cat ~/there") == "still\n"
 
 
+@serial
 async def test_the_engine_hears_that_the_service_is_well(up: Stack) -> None:
     """By the health check that the image carries, asked now and not in half a minute."""
     container = (await asyncio.to_thread(up.compose, "ps", "-q", "service")).strip()
@@ -254,6 +277,7 @@ async def test_the_engine_hears_that_the_service_is_well(up: Stack) -> None:
     await asyncio.to_thread(done, ["docker", "exec", container, *check[1:]], 60)
 
 
+@serial
 async def test_the_documented_docker_run_starts_a_service(up: Stack, tmp_path: Path) -> None:
     """The command of docs/docker.md, but for what this machine has elsewhere: names, port, socket, folder."""
     alone = Stack(tmp_path, free_port())
@@ -301,6 +325,7 @@ def documented_run(changes: dict[str, str]) -> list[str]:
     return shlex.split(command)
 
 
+@serial
 @pytest.mark.timeout(3600)
 @pytest.mark.long
 async def test_the_image_of_the_sandboxes_is_built_from_a_bare_debian(up: Stack) -> None:
