@@ -2,7 +2,8 @@
 
 python -m bench.gate [--base COMMIT] [--turns 16] [--driver oci|memory]
 
-A loss counts where a figure is more than 10 % worse, surely worse at all, and is so again with new services.
+A loss counts where a figure is more than 10 % worse, surely worse at all, and is so again with new services. Where
+a few turns make sure that no figure is one, there are no more.
 Where there is nothing to compare with, the gate says why, and passes.
 """
 
@@ -34,6 +35,8 @@ from bench.side import NoBase, Side, exported, find_base, here
 
 LOSS = 1.10
 TURNS = 16
+FEW = 6
+"""Turns after which it may be sure that nothing is a loss."""
 ACCEPTED: dict[str, float] = {}
 """A figure and the loss that a change takes on purpose, the reason beside it; the change after it removes the row."""
 CALLS, CHATS, EACH = 15, 8, 5
@@ -121,16 +124,25 @@ class Comparison:
     ratio: float
     low: float
     high: float
+    turns: int
 
     @classmethod
     def of(cls, key: str, base: Sequence[float], here: Sequence[float]) -> Comparison:
         """Each turn is compared with the one beside it: the machine is not ours alone."""
         ratios = [new / old for old, new in zip(base, here, strict=True)]
-        return cls(key, median(base), median(here), median(ratios), *median_interval([ratios]))
+        return cls(key, median(base), median(here), median(ratios), *median_interval([ratios]), len(ratios))
 
     @property
     def is_loss(self) -> bool:
-        return self.ratio > ACCEPTED.get(self.key, LOSS) and self.low > 1.0
+        return self.ratio > self._limit and self.low > 1.0
+
+    @property
+    def is_surely_none(self) -> bool:
+        return self.high < self._limit
+
+    @property
+    def _limit(self) -> float:
+        return ACCEPTED.get(self.key, LOSS)
 
 
 async def take_turns(sides: Sequence[Measured], turns: int) -> None:
@@ -142,6 +154,8 @@ async def take_turns(sides: Sequence[Measured], turns: int) -> None:
             for side in sides:  # what was only to warm them up
                 side.turns.clear()
         await _turn(sides if number % 2 else sides[::-1])
+        if number + 1 == FEW and all(found.is_surely_none for found in _found(sides)):
+            return
 
 
 async def _turn(sides: Sequence[Measured]) -> None:
@@ -186,6 +200,10 @@ async def _compare(served: Sequence[tuple[Side, str, int]], turns: int) -> list[
             Measured(side, await stack.enter_async_context(client_of(address)), pid) for side, address, pid in served
         ]
         await take_turns(sides, turns)
+    return _found(sides)
+
+
+def _found(sides: Sequence[Measured]) -> list[Comparison]:
     base, change = sides
     return [Comparison.of(key, base.turns[key], change.turns[key]) for key in NAMES]
 
@@ -193,7 +211,7 @@ async def _compare(served: Sequence[tuple[Side, str, int]], turns: int) -> list[
 def judge(base: Side, change: Side, terms: Terms, turns: int, console: Console) -> list[Comparison]:
     """The losses that were there both times; raises as compare()."""
     first = compare(base, change, terms, turns)
-    show(first, f"{change.name} against {base.name}, {turns} turns", console)
+    show(first, f"{change.name} against {base.name}, {first[0].turns} turns", console)
     suspects = {found.key for found in first if found.is_loss}
     if not suspects:
         return []

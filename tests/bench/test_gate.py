@@ -151,6 +151,12 @@ def test_a_loss_is_more_than_a_tenth_and_surely_one() -> None:
     assert not comparison(*[0.7, 0.8, 0.9, 1.15, 1.3, 1.4]).is_loss, "turns that differ by more than that say nothing"
 
 
+def test_a_few_turns_are_enough_where_they_agree_that_nothing_is_a_loss() -> None:
+    assert comparison(0.97, 1.0, 1.01, 1.02, 1.04, 1.05).is_surely_none
+    assert not comparison(0.97, 1.0, 1.01, 1.02, 1.15, 1.2).is_surely_none
+    assert not comparison(*[1.12] * 6).is_surely_none
+
+
 def test_a_turn_that_was_disturbed_does_not_count() -> None:
     assert not comparison(*[1.0] * 10, 9.0, 9.0).is_loss
 
