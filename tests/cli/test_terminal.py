@@ -18,8 +18,15 @@ from tests.support.process import free_port
 _SECONDS = 120.0
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-@pytest.mark.parametrize("terminal", [True, False], ids=["terminal", "log"])
+@pytest.mark.parametrize(
+    ("terminal", "workers"),
+    [
+        pytest.param(True, 2, id="terminal-2"),
+        pytest.param(False, 1, id="log-1"),
+        pytest.param(True, 1, id="terminal-1", marks=pytest.mark.long),
+        pytest.param(False, 2, id="log-2", marks=pytest.mark.long),
+    ],
+)
 def test_a_person_reads_the_address_and_a_log_says_more(tmp_path: Path, terminal: bool, workers: int) -> None:
     port = free_port()
     settings = {"DRIVER": "memory", "EGRESS": "none", "POOL_SIZE": "0", "PORT": str(port), "WORKERS": str(workers)}
