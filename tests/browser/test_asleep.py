@@ -60,7 +60,7 @@ async def stays(whole: Whole, chat: str, state: str, seconds: float = LOOKS) -> 
     end = asyncio.get_running_loop().time() + seconds
     while asyncio.get_running_loop().time() < end:
         assert await whole.state(chat) == state
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(0.5)
 
 
 async def workspace(person: BrowserContext, whole: Whole, chat: str, panel: str) -> Page:
@@ -81,7 +81,7 @@ async def test_an_open_agents_panel_and_pollers_let_the_sandbox_fall_asleep(
         while True:
             for route in STATUS_ROUTES:
                 await whole.http.get(route.format("idle"))
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(1)
 
     polling = asyncio.create_task(poll())
     try:
