@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from urllib.parse import quote
 
@@ -18,7 +17,6 @@ from cubicle.ports.links import PortLinks
 from tests.ports.conftest import CHAT, KEYS, Ground, ground_on
 
 ground = ground_on("memory", "docker-runc")
-LONG = bool(os.environ.get("CUBICLE_LONG"))
 
 SAME_ID = Chat(CHAT.id, "rival")
 """Another tenant's chat of the same id."""
@@ -67,9 +65,8 @@ def wrong_tokens(ground: Ground, port: int) -> dict[str, str]:
 
 
 async def test_fifty_names_are_closed_to_every_wrong_credential(ground: Ground, program: int) -> None:
-    """Who is refused does not get as far as the driver: over those that take longer, five names have to do, and in the
-    usual run ten over the other."""
-    count = (50 if LONG else 10) if ground.driver == "memory" else 5
+    """Who is refused does not get as far as the driver: over those that take longer, five names have to do."""
+    count = 50 if ground.driver == "memory" else 5
     ports = [program, *range(20_001, 20_000 + count)]
     refused = 0
     async with httpx.AsyncClient(

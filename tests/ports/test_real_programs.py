@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import io
 import json
-import os
 import shutil
 import subprocess
 import tarfile
@@ -188,10 +187,6 @@ async def test_websockets_events_and_ranges_in_a_page(ground: Ground, browser: B
         assert seen == ["words", 3_000_000, 1000]
 
 
-LARGE = 1 << (30 if os.environ.get("CUBICLE_LONG") else 27)
-"""More than any buffer on the way holds; with CUBICLE_LONG=1 it is a gigabyte."""
-
-
 async def test_a_gigabyte_is_downloaded_whole(ground: Ground, browser: Browser) -> None:
     chat = Chat("plain", "acme")
     port = await ground.start(chat)
@@ -203,9 +198,9 @@ async def test_a_gigabyte_is_downloaded_whole(ground: Ground, browser: Browser) 
               for await (const chunk of (await fetch(`/size?n=${size}`)).body) seen += chunk.length;
               return seen;
             }""",
-            LARGE,
+            1 << 30,
         )
-        assert size == LARGE
+        assert size == 1 << 30
         assert errors == []
 
 

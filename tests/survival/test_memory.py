@@ -13,7 +13,7 @@ from cubicle import settings
 from tests.support.process import ServiceProcess
 
 LONG = bool(os.environ.get("CUBICLE_LONG"))
-WARM_UP, CHATS = (500, 1_500) if LONG else (120, 180)
+WARM_UP, CHATS = (500, 1_500) if LONG else (150, 180)
 BOUND = 2_000 if LONG else 16_000
 """Bytes a chat: one that stays behind takes 28,000. Threads and the allocator take 3 MB in the beginning, once."""
 AT_ONCE = 2

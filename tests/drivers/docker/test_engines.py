@@ -39,7 +39,6 @@ from tests.drivers.makers import some_base
 
 pytestmark = [pytest.mark.docker, pytest.mark.real, pytest.mark.timeout(1200)]
 
-LONG = bool(os.environ.get("CUBICLE_LONG"))
 LIMITS = SandboxLimits(memory_bytes=256 * 1024**2, cpus=1.0, pids=64, disk_bytes=64 * 1024**2)
 FORMATS = {"btrfs": (["mkfs.btrfs", "-q"], "loop"), "xfs": (["mkfs.xfs", "-q"], "loop,pquota")}
 STORAGE = {"plain": "overlay2", "btrfs": "btrfs", "xfs": "overlay2"}
@@ -179,8 +178,7 @@ async def driver(unopened: DockerDriver) -> AsyncIterator[DockerDriver]:
 
 
 async def test_every_wall_holds(driver: DockerDriver) -> None:
-    """What is used up until there is none is tried with CUBICLE_LONG=1; tests/isolation/test_exhaustion.py always does."""
-    report = await runner.prove(driver, LIMITS, kernel=platform.release(), exhaust=LONG)
+    report = await runner.prove(driver, LIMITS, kernel=platform.release())
     weak = [finding for finding in report.findings if finding.verdict is not ProbeVerdict.HOLDS]
     # A quota of btrfs does not show: the report cannot tell it from a watchdog. It is tried below.
     # One user of the host for all sandboxes: what the kernel counts per user they share (docs/docker-isolation.md).
