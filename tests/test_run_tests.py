@@ -185,6 +185,6 @@ def test_the_tests_of_a_cluster_need_no_images_and_one_failure_fails_both_parts(
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200, check=False)
     assert done.returncode == 1
     assert [line for line in done.stdout.splitlines() if line.startswith("part: ")] == [
-        "part: -n 3 --dist worksteal -m kubernetes and not serial tests/drivers tests/members tests/worker",
+        "part: -n 6 --dist worksteal -m kubernetes and not serial tests/drivers tests/members tests/worker",
         "part: -m kubernetes and serial tests/drivers tests/members tests/worker",
     ]

@@ -23,7 +23,7 @@ from tests.drivers.kubernetes import cluster
 from tests.support.emptying import leave
 
 OWNER, OTHER = "a" * 32, "b" * 32
-BLANK = 2
+BLANK = 3
 """Pods that wait for a chat."""
 Make = Callable[[], KubernetesDriver]
 SMALL = pytest.param(cluster.make_small, id="small-cluster")
