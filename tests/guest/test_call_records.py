@@ -415,6 +415,24 @@ def test_what_is_old_is_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert records.forgotten > 0
 
 
+@pytest.mark.parametrize("then", ["full", "another boot"])
+def test_a_clock_that_was_set_back_brings_nothing_back_that_was_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, then: str
+) -> None:
+    records = CallRecords(str(tmp_path / "calls"), BOOT)
+    for number in range(2 * call_records.MAX_LINES):
+        note(records, f"c{number}")
+    forgotten, now = records.forgotten, time.time()
+    assert forgotten > 0
+    monkeypatch.setattr(time, "time", lambda: now - 86_400)
+    if then == "full":
+        records._fail()
+    else:
+        records = CallRecords(str(tmp_path / "calls"), "two")
+        records.find("c0")
+    assert records.forgotten >= forgotten
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small file system")
 def test_a_full_disk_stops_no_command_and_is_remembered(tmp_path: Path) -> None:
     small = tmp_path / "small"

@@ -58,6 +58,21 @@ def test_the_mark_changes_when_a_port_is_opened_and_comes_back_when_it_is_closed
     assert during != before
 
 
+@pytest.mark.parametrize("counts", [True, False])
+def test_a_server_that_the_kernel_does_not_count_changes_the_mark(
+    own: socket.socket, monkeypatch: pytest.MonkeyPatch, counts: bool
+) -> None:
+    """Many kernels count no sockets of MPTCP over IPv6."""
+    if not counts:
+        monkeypatch.setattr(listening, "_count_sockets", lambda: len(listening.own_ports))
+    ports = ListeningPorts(apart=True)
+    before = ports.mark()
+    with socket.socket(socket.AF_INET6, socket.SOCK_STREAM, listening._MPTCP) as server:
+        server.bind(("::1", 0))
+        server.listen(1)
+        assert ports.mark() != before
+
+
 HEADINGS = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
 
 
@@ -86,3 +101,45 @@ def test_a_table_of_the_kernel_is_read_up_to_a_limit(tmp_path: Path, monkeypatch
     assert len(listening._listening(str(table), socket.AF_INET)) == 99
     table.write_text("x" * 5_000_000)
     assert listening._listening(str(table), socket.AF_INET) == []
+
+
+def test_the_table_of_connections_is_not_read_while_only_the_guest_listens(
+    own: socket.socket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whose length is that of the host's whole table: half a million places on a large one."""
+    ports, counts = ListeningPorts(apart=True), tmp_path / "sockstat"
+    (tmp_path / "tcp").write_text(HEADINGS + line(8000, 77))
+    tables = ((str(tmp_path / "tcp"), socket.AF_INET), (str(tmp_path / "none"), socket.AF_INET6))
+    monkeypatch.setattr(listening, "_TABLES", tables)
+    none = str(tmp_path / "none")
+    monkeypatch.setattr(listening, "_COUNTS", ((str(counts), b"TCP: inuse ", ""), (none, b"TCP6: inuse ", none)))
+    counts.write_text("sockets: used 9\nTCP: inuse 1 orphan 0 tw 0 alloc 1 mem 0\n")
+    quiet = ports.mark()
+    counts.write_text("sockets: used 9\nTCP: inuse 2 orphan 0 tw 0 alloc 1 mem 0\n")
+    assert ports.mark() != quiet
+    (tmp_path / "tcp").write_text(HEADINGS)
+    assert ports.mark() == quiet
+
+
+@pytest.mark.parametrize("counts", ["", "TCP:", "TCP: inuse ", "TCP: inuse x", "UDP: inuse 1"])
+def test_without_a_count_of_sockets_the_table_is_read(
+    counts: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        listening, "_COUNTS", ((str(tmp_path / "sockstat"), b"TCP: inuse ", ""), *listening._COUNTS[1:])
+    )
+    if counts:
+        (tmp_path / "sockstat").write_text(counts)
+    assert listening._count_sockets() is None
+
+
+def test_the_kernel_counts_a_socket_from_when_it_listens_until_it_is_closed() -> None:
+    for _ in range(20):  # other programs of this machine open sockets, too
+        before = listening._count_sockets()
+        assert before is not None
+        with socket.create_server(("127.0.0.1", 0)), socket.create_server(("::1", 0), family=socket.AF_INET6):
+            during = listening._count_sockets()
+        if listening._count_sockets() == before:
+            break
+    assert before is not None
+    assert during == before + 2

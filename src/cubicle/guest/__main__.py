@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -31,6 +32,7 @@ class Guest:
         if identity.switches:
             os.setgroups([])
             _shut(config.aliases)
+            _shut_control_groups()
         self.links: list[GuestConnection] = []
         self.records = CallRecords(config.records, read_boot())
         self._listening = listening.ListeningPorts(apart=identity.switches)
@@ -161,6 +163,13 @@ def _shut(aliases: dict[str, str]) -> None:
     for folder in {os.path.dirname(path) for path in aliases.values()}:
         if os.stat(folder).st_mode & 0o077:
             os.chmod(folder, 0o700)
+
+
+def _shut_control_groups() -> None:
+    """Runtimes mount the trees of cgroup version 1 in a folder that crun lets everybody write to."""
+    with contextlib.suppress(OSError):
+        if os.stat(process_table.CGROUPS).st_mode & 0o022:
+            os.chmod(process_table.CGROUPS, 0o755)  # noqa: S103 (less than before)
 
 
 def _listen(config: GuestConfig) -> socket.socket:

@@ -169,11 +169,15 @@ class CallRecords:
 
     def _fail(self) -> None:
         """Remember, with no room on a full disk, that not everything was kept."""
-        self.forgotten = time.time()
+        self.forgotten = self._now()
         try:
             os.rename(os.path.join(self._folder, _ARMED), os.path.join(self._folder, _TRIPPED))
         except OSError:
             pass
+
+    def _now(self) -> float:
+        """The time up to which entries may be missing. The clock may have been set back since one was written."""
+        return max([time.time(), self.forgotten, *[place.at for place in self._known.values()]])
 
     def _turn_over(self) -> None:
         """The newer file becomes the older one, which goes. What still runs is noted again."""
@@ -226,7 +230,7 @@ class CallRecords:
         names = os.listdir(self._folder)
         rebooted = not self._boot or self._boot_before != self._boot
         if lost or rebooted or not self._size or _TRIPPED in names:
-            self.forgotten = 0.0 if new else time.time()
+            self.forgotten = 0.0 if new else self._now()
             self._write(self._first_line())
         if _TRIPPED in names:
             os.rename(os.path.join(self._folder, _TRIPPED), os.path.join(self._folder, _ARMED))

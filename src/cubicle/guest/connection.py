@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable
 
 from . import operations, wire
-from .loop import READ, WRITE, Loop, tell
+from .loop import READ, WRITE, Loop, Timer, tell
 from .messages import BadMessage, Message, Request
 from .wire import ErrorCode
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 _RECEIVE = wire.WINDOW + 64 * 1024
 """A whole window at once: the fewer frames lie across two reads, the less is moved to the front of the buffer."""
 _CREDIT = wire.WINDOW // 4
+_MOMENT = 0.005
+_MAX_HELD = 64
 _MAX_QUEUED = 4 * 1024 * 1024
 _PEER = struct.Struct("3i")  # process, user, group
 _NOTHING = operations.Nothing()
@@ -99,9 +101,11 @@ class GuestChannel:
         if not self.closed:
             self.link.send(wire.frame(self.number, wire.EOF, b"", stream))
 
-    def event(self, message: Message) -> None:
+    def event(self, message: Message, *, hurries: bool = True) -> None:
+        """Without hurry, what comes next in the same moment is sent with it."""
         if not self.closed:
-            self.link.send(wire.frame(self.number, wire.EVENT, message.encode()))
+            send = self.link.send if hurries else self.link.send_soon
+            send(wire.frame(self.number, wire.EVENT, message.encode()))
 
     def end(self, answer: Message = _NOTHING) -> None:
         frame = wire.frame(self.number, wire.END, answer.encode())
@@ -138,6 +142,8 @@ class GuestConnection:
         self._filled = 0
         self._out: deque[memoryview] = deque()
         self._queued = 0
+        self._held: list[bytes] = []
+        self._due: Timer | None = None
         self._channels: dict[int, GuestChannel] = {}
         self._next = 2
         self.open = True
@@ -173,8 +179,21 @@ class GuestConnection:
         self._channels.pop(channel.number, None)
         return True
 
+    def send_soon(self, frame: bytes) -> None:
+        """With the next frame, or in a moment."""
+        self._held.append(frame)
+        if len(self._held) >= _MAX_HELD:
+            self.send()
+        elif self._due is None:
+            self._due = self._loop.later(_MOMENT, self.send)
+
     def send(self, *parts: bytes) -> None:
-        if not self.open:
+        if self._held:
+            parts, self._held = (*self._held, *parts), []
+        if self._due is not None:
+            self._due.cancel()
+            self._due = None
+        if not self.open or not parts:
             return
         if not self._out:
             try:
@@ -198,6 +217,7 @@ class GuestConnection:
 
     def hand(self, frame: bytes, descriptor: int) -> None:
         """Send a frame with a descriptor: from then on it is the host's as well. OSError if it cannot be sent now."""
+        self.send()
         if self._out:
             raise BlockingIOError(11, "the host does not read")
         self._sock.sendmsg([frame], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [descriptor]))])

@@ -131,7 +131,8 @@ class RunChannel(OutputChannel):
             if request.known:
                 raise self.command_table.unknown()
         command = self.command = self.command_table.start(request)
-        self.event(operations.Started(started=command.id, pid=command.pid, kept=command.keep))
+        begun = operations.Started(started=command.id, pid=command.pid, kept=command.keep)
+        self.event(begun, hurries=request.stdin or request.pty is not None)  # a short command ends in a moment
         command.attach(self)
 
     def on_cancel(self) -> None:

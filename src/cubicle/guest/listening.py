@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Iterator
 
 from . import operations
 from .connection import GuestChannel
@@ -18,6 +19,12 @@ _MAX_LINE = 1024
 _MAX_NAME = 40
 _LISTEN = b" 0A "
 _TABLES = (("/proc/net/tcp", socket.AF_INET), ("/proc/net/tcp6", socket.AF_INET6))
+_COUNTS = (("/proc/net/sockstat", b"TCP: inuse ", ""), ("/proc/net/sockstat6", b"TCP6: inuse ", "/proc/net/tcp6"))
+"""Where the kernel counts sockets, after which words, and what is not there either if there are none of a kind."""
+_MPTCP = 262
+_READ = 8192
+_LAST = 2048
+"""The kernel gives out a page of a table at a time: a read of less was the last one."""
 _INTERPRETERS = ("python", "node", "nodejs", "ruby", "perl", "php", "bun", "deno", "java", "bash", "sh")
 _ENDINGS = (".py", ".js", ".mjs", ".cjs", ".ts", ".rb", ".pl", ".php", ".sh", ".jar")
 
@@ -35,6 +42,7 @@ class ListeningPorts:
         self._apart = apart
         """Whether the sandbox has a network of its own. If not, only what its own processes have counts."""
         self._owners: dict[int, str] = {}
+        self._has_counts = _counts_all()
 
     def read(self) -> operations.PortList:
         """One entry for each port, first those of the guest: one that anybody else listens on, too, is the guest's."""
@@ -56,13 +64,15 @@ class ListeningPorts:
 
     def mark(self) -> int:
         """Another number when other sockets listen; most of the time one look is all that is needed."""
+        if self._has_counts and _count_sockets() == len(own_ports) + len(hidden_ports):
+            return _mark([])
         found = [
             (port, inode)
             for path, family in _TABLES
             for _, port, inode in _listening(path, family)
             if port not in own_ports and port not in hidden_ports
         ]
-        return hash(tuple(sorted(found))) & MAX_NUMBER
+        return _mark(found)
 
     def _find_owners(self, inodes: set[int]) -> None:
         self._owners = {inode: name for inode, name in self._owners.items() if inode in inodes}
@@ -76,26 +86,87 @@ class ListeningPorts:
                 self._owners.update((inode, name) for inode in held)
 
 
+def _mark(found: list[tuple[int, int]]) -> int:
+    return hash(tuple(sorted(found))) & MAX_NUMBER
+
+
+def _counts_all() -> bool:
+    """Whether the kernel counts every socket. Many before 2026 do not count those of MPTCP over IPv6, on which Go's
+    servers listen."""
+    before = _count_sockets()
+    try:
+        with socket.socket(socket.AF_INET6, socket.SOCK_STREAM, _MPTCP) as server:
+            server.bind(("::1", 0))
+            server.listen(1)
+            return before is not None and before != _count_sockets()
+    except OSError:  # no MPTCP here, or no IPv6
+        return True
+
+
+def _count_sockets() -> int | None:
+    """How many TCP sockets there are, of any state but TIME_WAIT; None if that is not told (gVisor).
+
+    Looking for those that listen, the kernel passes all places of its table of connections: it is one for the whole
+    host, and half a million places on a large one.
+    """
+    count = 0
+    for path, name, table in _COUNTS:
+        number = _read(path).partition(name)[2].partition(b"\n")[0].partition(b" ")[0]
+        if number.isdigit():
+            count += int(number)
+        elif not table or os.path.exists(table):
+            return None
+    return count
+
+
+def _read(path: str) -> bytes:
+    """A file of one read: this is done after every command, and a file object costs three more calls."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        return os.read(fd, _READ)
+    except OSError:
+        return b""
+    finally:
+        os.close(fd)
+
+
 def _listening(path: str, family: int) -> list[tuple[str, int, int]]:
     """Address, port and inode of each socket that listens."""
     found: list[tuple[str, int, int]] = []
+    for line in _lines(path):
+        if _LISTEN in line and (entry := _entry(line, family)) is not None:
+            found.append(entry)
+            if len(found) >= _MAX_LISTENING:
+                break
+    return found
+
+
+def _lines(path: str) -> Iterator[bytes]:
+    """The whole lines of a table of the kernel, up to a limit."""
     try:
-        with open(path, "rb") as file:
-            for _ in range(_MAX_LINES):
-                line = file.readline(_MAX_LINE)
-                if not line or len(found) >= _MAX_LISTENING:
-                    break
-                if _LISTEN in line and (entry := _entry(line, family)) is not None:
-                    found.append(entry)
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        rest, left, got = b"", _MAX_LINES, _READ
+        while got > _LAST and left > 0 and len(rest) <= _MAX_LINE:
+            read = os.read(fd, _READ)
+            *lines, rest = (rest + read).split(b"\n")
+            yield from lines[:left]
+            got, left = len(read), left - len(lines)
     except OSError:
         pass
-    return found
+    finally:
+        os.close(fd)
 
 
 def _entry(line: bytes, family: int) -> tuple[str, int, int] | None:
     """None for the headings, and for what does not listen."""
     fields = line.decode("ascii", "replace").split()
-    if len(fields) < 10 or fields[3] != "0A" or not fields[9].isdigit() or not line.endswith(b"\n"):
+    if len(fields) < 10 or fields[3] != "0A" or not fields[9].isdigit():
         return None
     raw, _, port = fields[1].partition(":")
     try:

@@ -14,6 +14,7 @@ import resource
 from . import operations
 
 _TOP = 1 << 60
+CGROUPS = "/sys/fs/cgroup"
 
 
 class ProcessTable:
@@ -145,13 +146,14 @@ def _number(*paths: str) -> int | None:
 def usage(home: str, kills: MemoryKills, uptime: float, links: int) -> operations.Usage:
     """What the sandbox uses now."""
     disk = os.statvfs(home)
-    cpu = _number("/sys/fs/cgroup/cpuacct/cpuacct.usage")
-    for line in text("/sys/fs/cgroup/cpu.stat").splitlines():
-        if line.startswith("usage_usec "):
-            cpu = int(line.split()[1]) * 1000
+    cpu = _number(CGROUPS + "/cpuacct/cpuacct.usage")
+    if cpu is None:
+        _, _, usage = text(CGROUPS + "/cpu.stat").partition("usage_usec ")
+        number = usage.partition("\n")[0]
+        cpu = int(number) * 1000 if number.isdigit() else None
     return operations.Usage(
-        memory=_number("/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
-        memory_limit=_number("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+        memory=_number(CGROUPS + "/memory/memory.usage_in_bytes", CGROUPS + "/memory.current"),
+        memory_limit=_number(CGROUPS + "/memory/memory.limit_in_bytes", CGROUPS + "/memory.max"),
         cpu_seconds=None if cpu is None else cpu / 1e9,
         processes=len(processes()),
         disk_total=disk.f_blocks * disk.f_frsize,
