@@ -283,12 +283,12 @@ async def test_a_splice_that_is_given_up_keeps_its_descriptors_until_the_thread_
     begun, goes_on = threading.Event(), threading.Event()
     seen: list[tuple[str, ...]] = []
 
-    def slow_read(splice: SocketSplice) -> int | None:
+    def slow_read(splice: SocketSplice) -> bool:
         begun.set()
         goes_on.wait(LIMIT)
         numbers = (splice._source.fileno(), splice._reader, splice._writer)
         seen.append(tuple(os.readlink(f"/proc/self/fd/{number}") for number in numbers))
-        return None
+        return False
 
     monkeypatch.setattr(SocketSplice, "_read", slow_read)
     splice = pair.stream.splice(b"", 10, FileThreads())

@@ -14,12 +14,15 @@ import pytest
 
 from cubicle.core.chat import Chat
 from cubicle.drivers.memory import MemoryDriver
+from cubicle.files.archive import Archive
 from cubicle.machine import liveness
 from cubicle.machine.errors import Gone
 from cubicle.machine.machine import Machine
 from cubicle.sandbox.chat_index import ChatIndex
 from cubicle.sandbox.driver import State
 from cubicle.sandbox.fleet import Fleet
+from tests.http_api.chat.conftest import site_of
+from tests.support.service import service_of
 
 A, B = Chat("a"), Chat("b")
 SOON = 20.0
@@ -125,6 +128,63 @@ async def test_a_guest_that_is_silent_for_too_long_is_given_up(folder: Path, mon
                 await machine.output("true")
         async with fleet.lease(A) as machine:
             assert await say(machine, "cat ~/kept") == "kept-0\n"
+
+
+async def test_archives_of_a_guest_that_hangs_hold_up_no_other(folder: Path) -> None:
+    async def packed(machine: Machine) -> bytes:
+        return b"".join([chunk async for chunk in Archive(machine).chunks()])
+
+    async with fleet_over(folder, Slow) as fleet, fleet.lease(A) as hung, fleet.lease(B) as well:
+        await furnish(well)
+        guest = guest_of(folder, hung.name)
+        os.kill(guest, signal.SIGSTOP)
+        async with asyncio.TaskGroup() as group:
+            waiting = [group.create_task(packed(hung)) for _ in range(4)]
+            await asyncio.sleep(0)
+            async with asyncio.timeout(SOON):
+                assert b"kept" in await packed(well)
+            assert not any(task.done() for task in waiting)
+            os.kill(guest, signal.SIGCONT)
+
+
+@pytest.mark.parametrize("listing", ["/files/{}", "/api/uploads/{}"])
+async def test_lists_of_a_guest_that_hangs_hold_up_no_other(folder: Path, listing: str) -> None:
+    async with fleet_over(folder, Slow) as fleet, site_of(fleet) as site:
+        await site.client.post(f"/api/uploads/{B.id}/kept.txt", content=b"kept")
+        async with fleet.lease(A) as machine:
+            guest = guest_of(folder, machine.name)
+        os.kill(guest, signal.SIGSTOP)
+        async with asyncio.TaskGroup() as group:
+            waiting = [group.create_task(site.client.get(listing.format(A.id))) for _ in range(4)]
+            async with asyncio.timeout(SOON):
+                while fleet._slots[A.digest].held < 2:
+                    await asyncio.sleep(0.01)
+                assert "kept.txt" in (await site.client.get(listing.format(B.id))).text
+            assert not any(task.done() for task in waiting)
+            os.kill(guest, signal.SIGCONT)
+
+
+@pytest.mark.parametrize("method", ["resources/list", "resources/read"])
+async def test_resources_of_a_guest_that_hangs_hold_up_no_other(folder: Path, method: str) -> None:
+    async with fleet_over(folder, Slow) as fleet, service_of(fleet) as service:
+        for chat in (A, B):
+            await service.bash("echo kept > /mnt/user-data/outputs/kept.txt", chat=chat.id)
+
+        def ask(chat: Chat) -> asyncio.Task[dict[str, Any]]:
+            params = {"uri": f"file://uploads/{chat.id}/none.txt"} if method == "resources/read" else {}
+            return group.create_task(service.ask(method, params, chat=chat.id))
+
+        async with fleet.lease(A) as machine:
+            guest = guest_of(folder, machine.name)
+        os.kill(guest, signal.SIGSTOP)
+        async with asyncio.TaskGroup() as group:
+            waiting = [ask(A) for _ in range(4)]
+            async with asyncio.timeout(SOON):
+                while fleet._slots[A.digest].leases + fleet._slots[A.digest].held < 2:
+                    await asyncio.sleep(0.01)
+                assert "result" in (answer := await ask(B)) or "not found" in answer["error"]["message"]
+            assert not any(task.done() for task in waiting)
+            os.kill(guest, signal.SIGCONT)
 
 
 async def test_a_service_that_starts_serves_at_once_whatever_hangs(folder: Path) -> None:

@@ -54,7 +54,7 @@ class Channel(Generic[_E, _A]):
         self.request = request
         """What opened it: ours, or the guest's."""
         self._items: deque[Data | Event[_E] | Eof | End[_A] | SandboxError] = deque()
-        self._waiter: asyncio.Future[None] | None = None
+        self._waiter: asyncio.Future[bool] | None = None
         self._unread = self._consumed = self._events = 0
         self._window = wire.WINDOW
         self._room: asyncio.Future[None] | None = None
@@ -68,15 +68,9 @@ class Channel(Generic[_E, _A]):
         while not self._items:
             if self.over:
                 raise Gone("The exchange with the sandbox is over.")
-            self._waiter = asyncio.get_running_loop().create_future()
-            try:
-                async with asyncio.timeout(self._silence if self.checks else None):
-                    await self._waiter
-            except TimeoutError:
+            if not await self._comes():
                 await self._line.check()
                 self._silence = _SILENCE
-            finally:
-                self._waiter = None
         self._silence = _SILENCE
         item = self._items[0]
         if isinstance(item, SandboxError):
@@ -87,6 +81,19 @@ class Channel(Generic[_E, _A]):
         elif isinstance(item, End):
             self._items.append(Gone("The exchange with the sandbox is over."))
         return item
+
+    async def _comes(self) -> bool:
+        """Wait for an item; False when it takes too long."""
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[bool] = loop.create_future()
+        self._waiter = waiter
+        late = loop.call_later(self._silence, _settle, waiter, False) if self.checks else None
+        try:
+            return await waiter
+        finally:
+            self._waiter = None
+            if late is not None:
+                late.cancel()
 
     def _take(self, amount: int) -> None:
         self._unread -= amount
@@ -188,8 +195,8 @@ class Channel(Generic[_E, _A]):
         if isinstance(item, End | SandboxError):
             self.over = True
             self.wake()
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        if self._waiter is not None:
+            _settle(self._waiter, True)
 
     def credit(self, amount: int) -> None:
         self._window = min(self._window + amount, wire.WINDOW)
@@ -424,6 +431,11 @@ class GuestLink(asyncio.BufferedProtocol):
         self._channels[number] = channel = Channel(self, number, request)
         self._inbound.add(number)
         acceptor(channel)
+
+
+def _settle(waiter: asyncio.Future[bool], came: bool) -> None:
+    if not waiter.done():
+        waiter.set_result(came)
 
 
 def _message(payload: bytes) -> dict[str, object]:

@@ -48,6 +48,11 @@ class FileThreads:
         self.pipes = 0
         """Large pipes that its splices have."""
 
+    @property
+    def are_busy(self) -> bool:
+        """Whether who comes now has to wait for one."""
+        return self._free.locked()
+
     async def run(self, job: Callable[[], _T]) -> _T:
         """What the job returns or raises; MachineError when it takes too long. The thread goes on then, and counts."""
         try:

@@ -14,6 +14,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from time import monotonic
 
 from cubicle.machine.passed_file import FileThreads
@@ -24,10 +25,11 @@ WORTH = 1024**2
 _PIPE = 1024**2
 _MAX_PIPES = 16
 """Of one sandbox that are so large; others have what a pipe usually has, 64 KB."""
-_MAX_LENGTH = 32 * 1024**2  # then it is another client's turn
-_MAX_SECONDS = 0.1  # likewise
+_MAX_SECONDS = 0.05  # then it is another client's turn
 WORTH_A_MOVE = 128 * 1024
-_HEELS = 2  # milliseconds that a burst waits for more
+_WAIT, _WAIT_IF_BUSY = 10, 2
+"""Milliseconds that a burst waits for more: with 2, a GB takes over a hundred threads where others use the processors
+too. But one that waits is not there for others."""
 _FLAGS = os.SPLICE_F_MOVE | os.SPLICE_F_NONBLOCK
 
 
@@ -99,7 +101,8 @@ class SocketSplice:
                 raise BrokeOff
             client = self._kept(socket.socket(fileno=os.dup(target)))
             while self._is_unfinished:
-                waits_for = await self._threads.run(lambda: self._burst(client))
+                wait = _WAIT_IF_BUSY if self._threads.are_busy else _WAIT
+                waits_for = await self._threads.run(partial(self._burst, client, wait))
                 if waits_for == select.POLLOUT:
                     await self._ready(client, waits_for)
                 elif waits_for is not None:
@@ -176,24 +179,22 @@ class SocketSplice:
             if closes:
                 self._let_go()
 
-    def _burst(self, client: socket.socket) -> int | None:
+    def _burst(self, client: socket.socket, wait: int) -> int | None:
         """Move what can be moved without a long wait; what has to be waited for, or None. Raises BrokeOff."""
-        left, ends = _MAX_LENGTH, monotonic() + _MAX_SECONDS
+        ends = monotonic() + _MAX_SECONDS
         with self._used():
             try:
-                while left > 0 and not self._closed and self._is_unfinished and monotonic() < ends:
-                    moved = self._write(client) if self._first or self._held else self._read()
-                    if moved is None:
-                        event = select.POLLOUT if self._first or self._held else select.POLLIN
-                        if not _is_ready(client if event == select.POLLOUT else self._source, event):
+                while not self._closed and self._is_unfinished and monotonic() < ends:
+                    writes = bool(self._first or self._held)
+                    if not (self._write(client) if writes else self._read()):
+                        event = select.POLLOUT if writes else select.POLLIN
+                        if not _is_ready(client if writes else self._source, event, wait):
                             return event
-                    else:
-                        left -= moved
             except OSError:
                 raise BrokeOff from None
         return None
 
-    def _write(self, client: socket.socket) -> int | None:
+    def _write(self, client: socket.socket) -> bool:
         try:
             if self._first:
                 sent = client.send(self._first)
@@ -202,14 +203,14 @@ class SocketSplice:
                 sent = os.splice(self._reader, client.fileno(), self._held, flags=_FLAGS)
                 self._held -= sent
         except BlockingIOError:
-            return None
-        return sent
+            return False
+        return True
 
-    def _read(self) -> int | None:
+    def _read(self) -> bool:
         try:
             came = os.splice(self._source.fileno(), self._writer, min(self.rest, _PIPE), flags=_FLAGS)
         except BlockingIOError:
-            return None
+            return False
         except OSError:
             raise SourceEnded from None
         if not came:
@@ -218,11 +219,10 @@ class SocketSplice:
         if self.rest < WORTH_A_MOVE:
             self._wake_at(1)
         self._held += came
-        return 0  # counted when it leaves
+        return True
 
 
-def _is_ready(sock: socket.socket, event: int) -> bool:
-    """Within a moment."""
+def _is_ready(sock: socket.socket, event: int, wait: int) -> bool:
     poll = select.poll()
     poll.register(sock, event)
-    return bool(poll.poll(_HEELS))
+    return bool(poll.poll(wait))

@@ -16,6 +16,7 @@ from typing import Self
 from websockets.client import ClientProtocol
 from websockets.exceptions import InvalidState
 from websockets.frames import Frame, Opcode
+from websockets.http11 import Response
 from websockets.protocol import State
 from websockets.typing import Subprotocol
 from websockets.uri import WebSocketURI
@@ -85,6 +86,8 @@ class WebSocketClient:
         self._received = 0
         self._text = False
         self._writing = asyncio.Lock()
+        self.cookies: list[bytes] = []
+        """What the server's answer to the handshake sets."""
         self.heard = 0
         """How many frames came so far, answers to pings among them."""
 
@@ -149,6 +152,9 @@ class WebSocketClient:
             await self._hear_handshake()
         if self._protocol.handshake_exc is not None:
             raise HandshakeRefused
+        for event in self._protocol.events_received():
+            if isinstance(event, Response):
+                self.cookies = [value.encode() for value in event.headers.get_all("Set-Cookie") if value.isascii()]
 
     @property
     def subprotocol(self) -> str | None:
