@@ -124,6 +124,26 @@ def test_a_file_in_place_of_a_folder_is_kept(path: Path) -> None:
     assert [kept.read_text() for kept in path.parent.glob("record.bad-*")] == ["somebody's"]
 
 
+def test_nothing_is_made_in_place_of_a_link_to_a_disk_that_is_not_mounted(tmp_path: Path) -> None:
+    """The operator has moved the folder there. The service would start without any chat, and go on so."""
+    elsewhere, path = tmp_path / "disk" / "sandboxes", tmp_path / "sandboxes"
+    path.symlink_to(elsewhere)
+    with pytest.raises(FileNotFoundError, match="mount its disk"):
+        record.make_root(path)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["sandboxes"]
+    elsewhere.mkdir(parents=True)
+    record.make_root(path)
+    assert path.readlink() == elsewhere
+
+
+def test_a_link_to_itself_in_place_of_a_folder_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "sandboxes"
+    path.symlink_to(path)
+    record.make_root(path)
+    assert path.is_dir()
+    assert len(list(tmp_path.glob("sandboxes.bad-*"))) == 1
+
+
 def test_what_is_set_aside_replaces_nothing_that_was_before(path: Path) -> None:
     for number in range(1000):
         path.write_text(str(number))

@@ -159,6 +159,20 @@ def make_folder(path: Path, *, mode: int = 0o700) -> None:
     durable.make_folder(path, mode=mode)
 
 
+def make_root(path: Path) -> None:
+    """The same for a folder of DATA_DIR itself, which the operator may have put on another disk, by a link. While that
+    disk is not mounted nothing is made in its place: all chats would look lost. Raises FileNotFoundError."""
+    if path.is_symlink():
+        try:
+            path.stat()
+        except FileNotFoundError:
+            why = f"It is a link to {os.readlink(path)}, which is not there: mount its disk"
+            raise FileNotFoundError(errno.ENOENT, why, str(path)) from None
+        except OSError:
+            pass  # a link to itself, say: that is damage
+    make_folder(path)
+
+
 def keep_bad(path: Path) -> Path:
     """Give a damaged record another name, beside the old one; which."""
     aside = _bad_name(path)
@@ -170,6 +184,19 @@ def copy_bad(path: Path, max_size: int = MAX_SIZE) -> Path:
     """The same for a record of which only a part is damaged: a copy, so that the good part is always there."""
     aside = _bad_name(path)
     durable.write(aside, read_bytes(path, max_size), mode=0o600)
+    return aside
+
+
+def replace_bad(path: Path, good: bytes) -> Path:
+    """Put what is good of a damaged record in its place, and keep all of it under another name; which. Whatever happens
+    on the way, the record is at its place as it was, or as it is to be."""
+    aside = _bad_name(path)
+    os.link(path, aside)
+    try:
+        durable.write(path, good)
+    except OSError:
+        aside.unlink(missing_ok=True)
+        raise
     return aside
 
 

@@ -21,6 +21,15 @@ def test_an_id_says_what_it_was_made_of(request_id: int | str) -> None:
     assert event_ids.parse(KEY, CHAT, "session", id) == EventId("call", request_id, 12)
 
 
+@pytest.mark.parametrize("character", ["x", "é", "调", "\U0001f600", "\0", '"', "\\"])
+def test_an_id_of_each_request_that_is_short_can_be_shown_again(character: str) -> None:
+    most = max(size for size in range(200) if event_ids.is_short(character * size))
+    conversation = "c" * 128
+    id = f"{event_ids.prefix(KEY, CHAT, 'session', 'c' * 16, character * most, conversation)}{10**9}"
+    assert event_ids.parse(KEY, CHAT, "session", id) == EventId("c" * 16, character * most, 10**9)
+    assert event_ids.conversation(id) == conversation
+
+
 def test_an_id_is_for_one_key_chat_tenant_and_session() -> None:
     id = f"{event_ids.prefix(KEY, CHAT, 'session', 'call', 1)}0"
     assert event_ids.parse(KEY, CHAT, "session", id)

@@ -6,10 +6,10 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from json.encoder import encode_basestring_ascii as quoted
 
 from cubicle.core.caller import Headers
 from cubicle.core.chat import Chat
@@ -23,7 +23,8 @@ MAX_LENGTH = 255
 TASK = "task:"
 """How the identity of a task begins that has none of the client's own."""
 _TASK_ID = re.compile(r"[0-9a-f]{32}", re.ASCII)
-_KEYED_TASK_ID = re.compile(r"k\.([A-Za-z0-9_-]{1,500})", re.ASCII)
+_KEYED_TASK_ID = re.compile(r"k\.([A-Za-z0-9_-]{1,1400})", re.ASCII)
+"""An identity has at most 1,025 bytes: 255 characters, and what it begins with."""
 _RANDOM_PART = re.compile(r"(?:[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}|[A-Za-z0-9]{16,})\Z", re.ASCII)
 _MIN_VARIETY = 8
 """Different characters in the part that is random."""
@@ -71,7 +72,8 @@ def find_identity(
 
 def request_identity(session: str, request: int | str) -> CallIdentity:
     """That of a request of an MCP session."""
-    whole = hashlib.sha256(json.dumps([session, request]).encode()).hexdigest()
+    named = request if isinstance(request, int) else quoted(request)
+    whole = hashlib.sha256(f"[{quoted(session)}, {named}]".encode()).hexdigest()  # as json.dumps has it
     return CallIdentity(f"request:{whole[:40]}", chosen=False, session=session)
 
 

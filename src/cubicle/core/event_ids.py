@@ -19,7 +19,7 @@ from cubicle.core.chat import Chat
 
 MAX_LENGTH = 512
 MAX_REQUEST_ID = 128
-"""Characters of a request's id: the answer to one with a longer id cannot be resumed."""
+"""Characters of a request's id in JSON, that are ASCII: the answer to one with a longer id cannot be resumed."""
 _MAC_BYTES = 16
 _MAX_NUMBER = 10**9
 
@@ -39,7 +39,7 @@ def signing_key(secret: bytes) -> bytes:
 
 def is_short(request: int | str) -> bool:
     """Whether the id of a request is short enough to be a part of an event's id."""
-    return isinstance(request, int) or len(request.encode("utf-8", "replace")) <= MAX_REQUEST_ID
+    return isinstance(request, int) or len(json.dumps(request)) <= MAX_REQUEST_ID + len('""')
 
 
 def prefix(key: bytes, chat: Chat, session: str, call: str, request: int | str, conversation: str = "") -> str:

@@ -24,6 +24,10 @@ class BadHop(Exception):
     """The header was not made by a member for this request; the message says why."""
 
 
+class UnknownKey(BadHop):
+    """It was not signed by a member, or with a secret that is not known here."""
+
+
 @dataclass(frozen=True, slots=True)
 class Hop:
     """A request that was passed on."""
@@ -72,7 +76,7 @@ def opened(keys: Sequence[bytes], value: bytes, method: str, target: bytes, to: 
     if len(value) > _MAX_LENGTH:
         raise BadHop("It is too long.")
     if not any(hmac.compare_digest(_mac(key, body, method, target), mac) for key in keys):
-        raise BadHop("It was not signed by a member for this request.")
+        raise UnknownKey("It was not signed by a member for this request.")
     try:
         fields = json.loads(base64.urlsafe_b64decode(body))
         client = None if fields["client"] is None else (str(fields["client"][0]), int(fields["client"][1]))
