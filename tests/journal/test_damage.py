@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from cubicle import durable
 from cubicle.core.chat import Chat
 from cubicle.journal import anchor, reading
 from cubicle.journal.chat_files import ChatFiles
@@ -138,6 +140,66 @@ async def test_what_is_missing_is_said_and_the_journal_goes_on(
         journal.record(CHAT, "call", {})
         await journal.settle(CHAT)
     assert caplog.text.count("damaged") == again
+
+
+async def test_calls_after_damage_that_left_nothing_are_found(tmp_path: Path) -> None:
+    folder = tmp_path / CHAT.digest
+    folder.mkdir()
+    for number in range(1, 4):
+        (folder / reading.segment_name(number)).write_bytes(b"garbage\n")
+    async with Journal(tmp_path, limit=LIMIT) as journal:
+        assert journal.record(CHAT, "call", {"call": "a", "identity": "k"}) == 1
+        journal.record(CHAT, "end", {"call": "a"})
+        found = await journal.find_call(CHAT, "k")
+        assert found is not None
+        assert found.end is not None
+
+
+async def test_a_check_beside_a_service_that_drops_the_oldest_finds_nothing_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await filled(tmp_path)
+    folder, read = tmp_path / CHAT.digest, reading.read_lines
+    files = ChatFiles(folder, LIMIT)
+    await asyncio.to_thread(files.open)
+    dropped = []
+
+    def read_late(path: Path) -> tuple[list[bytes], bytes]:
+        if not dropped:
+            dropped.append(path)
+            files.prune(1, path.stat().st_size)
+        return read(path)
+
+    monkeypatch.setattr(reading, "read_lines", read_late)
+    found = await asyncio.to_thread(verify, folder)
+    assert (found.problems, found.last) == ([], 300)
+    assert dropped == [folder / reading.segment_name(1)]
+    files.close()
+
+
+async def test_a_full_disk_takes_nothing_of_what_is_good_in_a_damaged_segment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await filled(tmp_path)
+    put_garbage_in_the_middle(tmp_path)
+    folder = tmp_path / CHAT.digest
+    good, files = verify(folder).lines, ChatFiles(folder, LIMIT)
+
+    def full(path: Path, data: bytes, *, mode: int = 0o600) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(durable, "write", full)
+        for _ in range(3):
+            with pytest.raises(OSError, match="full"):
+                await asyncio.to_thread(files.open)
+    assert reading.set_aside(folder) == []
+    await asyncio.to_thread(files.open)
+    files.close()
+    assert len(reading.set_aside(folder)) == 1
+    found = verify(folder)
+    assert found.problems == []
+    assert found.lines == good + 2  # they say what was set aside, and what is missing
 
 
 async def test_damaged_files_are_set_aside_and_not_deleted(tmp_path: Path) -> None:

@@ -191,6 +191,40 @@ async def test_a_call_is_found_by_its_identity_while_it_runs_and_after_a_restart
         assert again.end is None
 
 
+async def test_the_end_of_an_older_call_is_not_taken_for_that_of_a_newer_one_of_its_identity(tmp_path: Path) -> None:
+    async with Journal(tmp_path) as journal:
+        assert await journal.find_call(CHAT, "k") is None
+        for kind, call in (("call", "a"), ("call", "b"), ("end", "b"), ("end", "a")):
+            journal.record(CHAT, kind, {"call": call, "identity": "k", "text": f"of {call}"})
+        found = await journal.find_call(CHAT, "k")
+        assert found is not None
+        assert found.end is not None
+        assert (found.begin.fields["text"], found.end.fields["text"]) == ("of b", "of b")
+
+
+async def test_a_call_is_found_by_its_end_alone_but_not_that_of_a_removed_sandbox(tmp_path: Path) -> None:
+    async with Journal(tmp_path) as journal:
+        for call in ("a", "b"):
+            journal.record(CHAT, "end", {"call": call, "identity": "k", "seconds": 2.0, "begun": False})
+        journal.record(CHAT, "call", {"call": "c", "identity": "gone"})
+        journal.record(CHAT, "lifecycle", {"what": "removed"})
+        journal.record(CHAT, "end", {"call": "c", "identity": "gone"})
+        journal.record(CHAT, "end", {"call": "d", "identity": "k2", "seconds": 2.0})
+    for _ in range(2):
+        async with Journal(tmp_path) as journal:
+            assert await journal.find_call(CHAT, "gone") is None
+            assert await journal.find_call(CHAT, "k") is None
+            found = await journal.find_call(CHAT, "k2")
+            assert found is not None
+            assert found.end is not None
+            assert found.begin.fields == found.end.fields
+            assert found.begin.at == pytest.approx(found.end.at - 2.0)
+            journal.record(CHAT, "end", {"call": "e", "identity": "k2", "seconds": 2.0})
+            again = await journal.find_call(CHAT, "k2")
+            assert again is not None
+            assert again.begin.fields["call"] == "e"
+
+
 async def test_blobs_are_kept_with_the_journal_and_go_with_it(tmp_path: Path) -> None:
     limit = 256 * 1024
     async with Journal(tmp_path, limit=limit) as journal:

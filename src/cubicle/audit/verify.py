@@ -13,7 +13,7 @@ from cubicle.audit.writer import LOST
 from cubicle.journal import format, reading
 from cubicle.journal.chat_files import HALF_LINE
 from cubicle.journal.format import GAP, Line
-from cubicle.journal.verify import verify
+from cubicle.journal.verify import look
 
 _PRUNED = (AuditFiles.full, AuditFiles.old)
 _MAX_LISTED = 1_000
@@ -58,7 +58,7 @@ def _check(folder: Path, expected: Head | None) -> AuditCheck:
         else:
             result.records += 1
 
-    found = verify(folder, max((head.number for head in known), default=0), each)
+    found = look(folder, max((head.number for head in known), default=0), each)
     result.first, result.last = found.first, found.last
     result.problems[:0] = found.problems
     for noted in found.noted:

@@ -111,10 +111,9 @@ class ChatFiles:
         damaged = len(lines) < len(texts) or (bool(rest) and not last)
         why = ""
         if damaged:
-            aside = record.keep_bad(path)
+            good = b"".join(text + b"\n" for _, text in lines)
+            aside = record.replace_bad(path, good) if good else record.keep_bad(path)
             why = f"Segment {path.name} was damaged, and was set aside as {aside.name}; its good lines were kept."
-            if lines:
-                durable.write(path, b"".join(text + b"\n" for _, text in lines))
         elif rest:
             os.truncate(path, sum(len(text) + 1 for text in texts))
             why = HALF_LINE

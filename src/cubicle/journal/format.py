@@ -15,13 +15,16 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from pydantic_core import to_json
+
 GAP = "gap"
 NO_HASH = "0" * 64
 """What the first line of a journal has as the hash before it."""
 MAX_LINE = 256 * 1024
 """Bytes of a line; what would be longer is shortened."""
 
-_ALWAYS = ("call", "tool", "identity", "arguments_hash", "command", "begun", "ending", "final", "error", "run", "what")
+_NAMES = ("call", "tool", "identity", "arguments_hash", "command", "ttl", "begun", "run", "what")
+_ALWAYS = (*_NAMES, "ending", "final", "error")
 """Fields without which an entry is of no use: they stay, however much else is too long."""
 _MAX_ALWAYS = 16 * 1024
 _MAX_TEXT = 2_000
@@ -59,6 +62,19 @@ class Line:
 
 def body(at: float, kind: str, fields: Mapping[str, object]) -> bytes:
     """The part of a line that does not depend on its place. What is too long is shortened, and says so."""
+    return b'"at":%.3f,"kind":"%b","fields":%b' % (at, kind.encode(), _encode_quickly(fields) or _encode_any(fields))
+
+
+def _encode_quickly(fields: Mapping[str, object]) -> bytes:
+    """Fields as nearly all are: short, ASCII, and of JSON's own types. Empty for all others."""
+    try:
+        text = to_json(fields, inf_nan_mode="constants")
+    except (ValueError, RecursionError):
+        return b""
+    return text if len(text) <= MAX_LINE - 512 and text.isascii() else b""
+
+
+def _encode_any(fields: Mapping[str, object]) -> bytes:
     try:
         text = _encode(fields)
         length = len(text)
@@ -69,7 +85,7 @@ def body(at: float, kind: str, fields: Mapping[str, object]) -> bytes:
             text = _encode(kept | {"shortened": length})
     except (ValueError, TypeError, RecursionError):
         text = _encode({"unreadable": True})
-    return b'"at":%.3f,"kind":"%b","fields":%b' % (at, kind.encode(), text.encode())
+    return text.encode()
 
 
 def size(value: object) -> int:
@@ -85,9 +101,7 @@ def most_size(text: str) -> int:
 def line(number: int, body: bytes, prev: str) -> tuple[bytes, str]:
     """A whole line with its line break, and its hash."""
     start = b'{"n":%d,%b,"prev":"%b"' % (number, body, prev.encode())
-    digest = hashlib.sha256(start)
-    digest.update(b"}")
-    hash = digest.hexdigest()
+    hash = hashlib.sha256(start + b"}").hexdigest()
     return b'%b,"hash":"%b"}\n' % (start, hash.encode()), hash
 
 

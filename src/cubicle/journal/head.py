@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from cubicle.journal.writer import Operation
@@ -15,18 +14,19 @@ class Head:
 
     digest: str
     number: int = 0
+    tenant: str = ""
+    """Known from the first entry on: until then nothing has a size."""
     operations: list[Operation] = field(default_factory=list)
-    waiters: list[asyncio.Future[bool]] = field(default_factory=list)
     size: int = 0
     """Bytes that wait."""
     since: float = 0.0
     """When the first of them came, by the loop's clock."""
-    sync: bool = False
     dirty: bool = False
     """Something was recorded that is not known to be on disk."""
     settled: int = 0
     """The last number that is on disk."""
-    writing: bool = False
+    writing: int = 0
+    """How many times what waited was handed over to the thread, and is not written yet."""
     released: bool = False
     held: bool = False
     """The chat has neither a journal nor a sandbox: what is recorded waits until it has one of them."""
@@ -35,10 +35,19 @@ class Head:
 
     @property
     def idle(self) -> bool:
-        return not (self.operations or self.waiters or self.writing or self.dirty)
+        return not (self.operations or self.writing or self.dirty)
 
 
-def answer(waiters: Sequence[asyncio.Future[bool]], *, kept: bool) -> None:
-    for waiter in waiters:
-        if not waiter.done():
-            waiter.set_result(kept)
+@dataclass(slots=True)
+class InFlight:
+    """What was handed over to the thread at once."""
+
+    head: Head
+    size: int
+    sync: bool
+    since: float
+    waiter: asyncio.Future[bool] | None
+
+    def answer(self, *, kept: bool) -> None:
+        if self.waiter is not None and not self.waiter.done():
+            self.waiter.set_result(kept)

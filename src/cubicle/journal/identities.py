@@ -13,7 +13,11 @@ from cubicle.journal.format import Entry
 MAX_OF_ALL = 300_000
 """Calls of all chats that are known at once; of more, the chats that were used longest ago are read again."""
 MAX_CHATS = 2_000
+SMALLEST_CALL = 300
+"""Bytes that the two lines of a call take at least."""
 _LOOK_EVERY = 256
+_REMOVED = (-1, -1)
+"""In place of a running call whose sandbox was removed: its end is of nobody's identity."""
 
 
 @dataclass(slots=True)
@@ -23,9 +27,10 @@ class CallIndex:
     most: int
     loaded: bool = False
     calls: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """By a hash of the identity: the number of its beginning, and that of its end (0: there is none)."""
-    running: dict[str, int] = field(default_factory=dict)
-    """By the id of a call that has not ended: the hash of its identity."""
+    """By a hash of the identity: the number of its beginning, and that of its end (0: there is none). Of one whose
+    beginning was dropped, both are that of its end."""
+    running: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """By the id of a call that has not ended: the hash of its identity, and the number of its beginning."""
 
     waiting: list[tuple[int, str, Mapping[str, object]]] = field(default_factory=list)
     """What was recorded before the rest was read."""
@@ -34,19 +39,27 @@ class CallIndex:
         if not self.loaded:
             self.waiting.append((number, kind, fields))
         elif kind == "call" and (identity := fields.get("identity")):
-            key = _key(str(identity))
-            self.calls.pop(key, None)
-            self.calls[key] = (number, 0)
-            self.running[str(fields.get("call", ""))] = key
-            _cut(self.calls, self.most)
+            key = self._put(str(identity), number, 0)
+            self.running[str(fields.get("call", ""))] = key, number
             _cut(self.running, self.most)
         elif kind == "end" and (ended := self.running.pop(str(fields.get("call", "")), None)) is not None:
-            begun, _ = self.calls.get(ended, (0, 0))
-            if begun:
-                self.calls[ended] = (begun, number)
+            key, begun = ended
+            if self.calls.get(key, (0, 0))[0] == begun:  # if not, another call has had the identity since
+                self.calls[key] = (begun, number)
+        elif kind == "end" and (identity := fields.get("identity")):
+            begun, before = self.calls.get(_key(str(identity)), (0, 0))
+            if begun == before:  # if not, the beginning of a newer one is there
+                self._put(str(identity), number, number)
         elif kind == "lifecycle" and fields.get("what") == "removed":
             self.calls.clear()
-            self.running.clear()
+            self.running = dict.fromkeys(self.running, _REMOVED)
+
+    def _put(self, identity: str, begun: int, ended: int) -> int:
+        key = _key(identity)
+        self.calls.pop(key, None)
+        self.calls[key] = (begun, ended)
+        _cut(self.calls, self.most)
+        return key
 
     @classmethod
     def read(cls, most: int, entries: Iterable[Entry]) -> CallIndex:

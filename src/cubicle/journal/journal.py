@@ -7,7 +7,7 @@ import contextlib
 import hashlib
 import logging
 import time
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Self, TypeVar
@@ -18,10 +18,11 @@ from cubicle.fairness.fair_slots import FairSlots
 from cubicle.journal import format, reading
 from cubicle.journal.aging import find_old
 from cubicle.journal.format import Entry
-from cubicle.journal.head import Head, answer
-from cubicle.journal.identities import Identities
+from cubicle.journal.head import Head, InFlight
+from cubicle.journal.identities import SMALLEST_CALL, Identities
 from cubicle.journal.lookup import CallLookup, KeptCall
 from cubicle.journal.startup import JournalNumbers, imported_number
+from cubicle.journal.waiting import WaitingBytes
 from cubicle.journal.writer import Add, AddBlob, Forget, Lost, Operation, Prune, Release, Work, Writer
 from cubicle.tasks import start_task
 
@@ -29,8 +30,6 @@ log = logging.getLogger(__name__)
 
 _Found = TypeVar("_Found")
 
-MAX_WAITING = 32 << 20
-"""Bytes that wait to be written; further entries are not kept, and the journal says so."""
 _MAX_HELD = 16 << 20
 """Bytes that wait for sandboxes; what is more is written although its chat has none."""
 _GATHER_SECONDS = 0.2
@@ -44,8 +43,7 @@ _PRUNE_EVERY = 3600.0
 _PAGE = 1_000
 """Entries that are read at once for one who follows."""
 _MISSING = "The end of the journal was missing when the service started"
-_SMALLEST_CALL = 300
-"""Bytes that the two lines of a call take at least."""
+CALL_KINDS = ("call", "output", "end")
 
 
 class Journal:
@@ -64,12 +62,11 @@ class Journal:
         self._numbers: dict[bytes, int] = {}  # the last one of each chat that is not in use
         self._before: dict[bytes, int] = {}  # as a service before this one left them, until somebody asks
         self._ready: dict[str, Head] = {}
-        """Chats with something to write, in their order."""
-        self._in_flight: list[tuple[Head, list[asyncio.Future[bool]], bool]] = []
-        self._waiting = 0
+        """Chats with something to write that nobody waits for, in their order."""
+        self._in_flight: deque[InFlight] = deque()
+        self._waiting = WaitingBytes()
         self._held = 0
         self._timer: asyncio.TimerHandle | None = None
-        self._soon: asyncio.Handle | None = None
         self._watchdog: asyncio.TimerHandle | None = None
         self._stuck = False
         self._closed = True
@@ -77,7 +74,7 @@ class Journal:
         self._sandboxes: Counter[str] = Counter()
         """The chats whose sandbox is up."""
         self._told: Callable[[Chat, Entry], None] | None = None
-        self._identities = Identities(max(1_000, limit // _SMALLEST_CALL))
+        self._identities = Identities(max(1_000, limit // SMALLEST_CALL))
         self._lookup = CallLookup(folder, self._identities, self._settle_written)
         self._news: WeakValueDictionary[str, asyncio.Event] = WeakValueDictionary()
         self._scans = FairSlots(total=4, of_tenant=2, of_chat=256)
@@ -107,6 +104,8 @@ class Journal:
         self._closed = True
         if flushed:
             await asyncio.wait(flushed, timeout=_TIMEOUT)
+        if self._watchdog is not None:
+            self._watchdog.cancel()
         await asyncio.to_thread(self._writer.stop, _TIMEOUT)
         await self._save_numbers()
 
@@ -121,7 +120,7 @@ class Journal:
         return self._limit // 4
 
     def watch(self, told: Callable[[Chat, Entry], None]) -> None:
-        """Call this with each entry as it is recorded; the last one who asks is told."""
+        """Call this with each entry that is no call's, as it is recorded; the last one who asks is told."""
         self._told = told
 
     def attend(self, clock: Callable[[], float | None]) -> None:
@@ -156,6 +155,7 @@ class Journal:
             return 0
         digest = chat.digest
         head = self._heads.get(digest) or self._use(digest)
+        head.tenant = chat.tenant
         if not hold:
             self._let_loose(head)
         elif self._holds and not head.number and head.idle and digest not in self._sandboxes:
@@ -163,7 +163,7 @@ class Journal:
         head.number += 1
         at = time.time()
         body = format.body(at, kind, fields)
-        if self._waiting + len(body) <= MAX_WAITING:
+        if self._waiting.has_room(chat.tenant, len(body)):
             self._queue(head, Add(head.number, body), len(body))
         elif head.operations and isinstance(head.operations[-1], Lost):
             head.operations[-1] = Lost(head.number)
@@ -171,7 +171,7 @@ class Journal:
             self._queue(head, Lost(head.number), 0)
         if (index := self._identities.of(digest)) is not None:
             index.add(head.number, kind, fields)
-        if self._told is not None:
+        if self._told is not None and kind not in CALL_KINDS:
             self._told(chat, Entry(head.number, at, kind, fields))
         if head.held:
             head.open_calls += (kind == "call") - (kind == "end")
@@ -182,8 +182,11 @@ class Journal:
     def keep_blob(self, chat: Chat, data: bytes) -> str:
         """Keep bytes that the next entry names by this SHA-256. What is too large for the journal is not kept."""
         digest = hashlib.sha256(data).hexdigest()
-        if not self._closed and len(data) <= self.max_blob and self._waiting + len(data) <= MAX_WAITING:
-            self._queue(self._heads.get(chat.digest) or self._use(chat.digest), AddBlob(digest, data), len(data))
+        size = len(data)
+        if not self._closed and size <= self.max_blob and self._waiting.has_room(chat.tenant, size, blob=True):
+            head = self._heads.get(chat.digest) or self._use(chat.digest)
+            head.tenant = chat.tenant
+            self._queue(head, AddBlob(digest, data), size)
         return digest
 
     def forget(self, chat: Chat) -> None:
@@ -217,8 +220,8 @@ class Journal:
     def hurry(self, chat: Chat) -> None:
         """Have what was recorded written now, and wait for nothing: the end of the service does not lose it."""
         head = self._heads.get(chat.digest)
-        if head is not None and head.operations and not (head.held or self._closed):
-            self._flush(head, sync=False)
+        if head is not None and head.operations and not (head.held or self._closed or self._stuck):
+            self._hand_over(head, sync=False)
 
     def _use(self, digest: str) -> Head:
         number = self._numbers.pop(bytes.fromhex(digest), 0) or imported_number(self._folder, digest)
@@ -226,7 +229,9 @@ class Journal:
         return head
 
     def _let_go(self, head: Head) -> None:
-        """Keep no more of a chat than its last number."""
+        """Keep no more of a chat than its last number, if it is this process's still."""
+        if self._heads.get(head.digest) is not head:
+            return
         del self._heads[head.digest]
         if head.number:
             self._numbers[bytes.fromhex(head.digest)] = head.number
@@ -243,7 +248,7 @@ class Journal:
             return
         head.held = False
         self._held -= head.size
-        self._waiting += head.size
+        self._waiting.change(head.tenant, head.size)
         if head.operations:
             self._ask_for(head)
 
@@ -256,7 +261,7 @@ class Journal:
             if self._held > _MAX_HELD:
                 self._let_loose(head)
         else:
-            self._waiting += size
+            self._waiting.change(head.tenant, size)
             self._ask_for(head)
 
     def _ask_for(self, head: Head) -> None:
@@ -272,82 +277,77 @@ class Journal:
     def _gathered(self) -> None:
         """Some of what nobody waits for has waited for long enough. The rest may go with the end of its call."""
         self._timer = None
-        latest = self._loop.time() - 0.95 * _GATHER_SECONDS  # a timer may come a little too early
-        for head in self._ready.values():
-            head.sync = head.sync or head.since <= latest
-        self._hurry()
-        if waits := [head.since for head in self._ready.values() if not head.sync]:
-            self._timer = self._loop.call_at(min(waits) + _GATHER_SECONDS, self._gathered)
+        now = self._loop.time()
+        latest = now - 0.95 * _GATHER_SECONDS  # a timer may come a little too early
+        if not self._stuck:
+            for head in [head for head in self._ready.values() if head.since <= latest]:
+                self._hand_over(head, sync=True)
+        if self._ready:
+            first = now if self._stuck else min(head.since for head in self._ready.values())
+            self._timer = self._loop.call_at(first + _GATHER_SECONDS, self._gathered)
 
     def _flush(self, head: Head, *, sync: bool) -> asyncio.Future[bool]:
         """Done when what waits is written, and on disk if `sync`."""
         done: asyncio.Future[bool] = self._loop.create_future()
         if self._stuck:
             done.set_result(False)
-            return done
-        head.waiters.append(done)
-        head.sync = head.sync or sync
-        self._line_up(head)
-        self._hurry()
+        else:
+            self._hand_over(head, sync=sync, waiter=done)
         return done
 
-    def _hurry(self) -> None:
-        """Hand over at the end of this turn of the loop: calls that end together make one batch."""
-        if self._soon is None and not self._in_flight:
-            self._soon = self._loop.call_soon(self._hand_over)
+    def _hand_over(self, head: Head, *, sync: bool, waiter: asyncio.Future[bool] | None = None) -> None:
+        """Give it to the thread, which takes all that came while it was at work as one batch."""
+        self._ready.pop(head.digest, None)
+        self._in_flight.append(InFlight(head, head.size, sync, self._loop.time(), waiter))
+        self._writer.put(Work(head.digest, head.operations, sync))
+        head.operations, head.size = [], 0
+        head.writing += 1
+        if self._watchdog is None:
+            self._watchdog = self._loop.call_later(_TIMEOUT, self._watch)
 
-    def _hand_over(self) -> None:
-        """Give the thread what is wanted now, one batch at a time; the rest may become a part of the next."""
-        self._soon = None
-        wanted = [head for head in self._ready.values() if head.sync or head.waiters]
-        if self._in_flight or not wanted:
+    def _watch(self) -> None:
+        """Look whether the disk answers. If not, nobody waits for it any more until it does."""
+        self._watchdog = None
+        if not self._in_flight:
             return
-        batch = []
-        for head in wanted:
-            del self._ready[head.digest]
-            self._waiting -= head.size
-            batch.append(Work(head.digest, head.operations, head.sync))
-            self._in_flight.append((head, head.waiters, head.sync))
-            head.operations, head.waiters, head.sync, head.size, head.writing = [], [], False, 0, True
-        self._watchdog = self._loop.call_later(_TIMEOUT, self._give_up)
-        self._writer.put(batch)
-
-    def _give_up(self) -> None:
-        """The disk does not answer. Nobody waits for it any more until it does."""
+        late = self._in_flight[0].since + _TIMEOUT - self._loop.time()
+        if late > 0:
+            self._watchdog = self._loop.call_later(late, self._watch)
+            return
         log.error("the disk of the journal does not answer: calls are answered before they are on disk")
         self._stuck = True
-        for _, waiters, _ in self._in_flight:
-            answer(waiters, kept=False)
-        for head in self._ready.values():
-            answer(head.waiters, kept=False)
-            head.waiters = []
+        for one in self._in_flight:
+            one.answer(kept=False)
 
     def _tell(self, kept: Sequence[bool]) -> None:
-        """In the thread: a batch is done."""
+        """In the thread: so much of what was handed over is done."""
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._written, kept)
 
     def _written(self, kept: Sequence[bool]) -> None:
-        if self._watchdog is not None:
-            self._watchdog.cancel()
-        done, self._in_flight, self._stuck = self._in_flight, [], False
-        for (head, waiters, sync), whole in zip(done, kept, strict=True):
-            head.writing = False
-            if not head.operations and (sync or not whole):
-                head.dirty = False
-                head.settled = head.number if whole else head.settled
-            elif not head.operations and head.dirty and not self._closed:
-                self._ask_for(head)  # it is written, and not yet on disk
-            answer(waiters, kept=whole)
-            if (news := self._news.pop(head.digest, None)) is not None:
-                news.set()
-            if head.idle and (head.released or not head.number):
-                self._let_go(head)
-                if not head.number:
-                    self._forgot.set()
+        self._stuck = False
+        for whole in kept:
+            self._settled(self._in_flight.popleft(), whole=whole)
         while len(self._heads) > _MAX_HEADS and (oldest := next(iter(self._heads.values()))).idle:
             self._let_go(oldest)
-        self._hand_over()
+
+    def _settled(self, done: InFlight, *, whole: bool) -> None:
+        head = done.head
+        head.writing -= 1
+        self._waiting.change(head.tenant, -done.size)
+        if not (head.operations or head.writing):
+            if done.sync or not whole:
+                head.dirty = False
+                head.settled = head.number if whole else head.settled
+            elif head.dirty and not self._closed:
+                self._ask_for(head)  # it is written, and not yet on disk
+        done.answer(kept=whole)
+        if self._news and (news := self._news.pop(head.digest, None)) is not None:
+            news.set()
+        if head.idle and (head.released or not head.number):
+            self._let_go(head)
+            if not head.number:
+                self._forgot.set()
 
     def _note_missing(self, digest: str, number: int) -> None:
         """A journal ends before an entry that it is known to have had."""

@@ -37,6 +37,8 @@ class CallLookup:
             return None
         await self._written(chat)
         begin, end = await asyncio.to_thread(reading.read_call, self._folder / chat, *found)
+        if begin is None and end is not None:
+            begin = _beginning(end)
         if begin is None or begin.fields.get("identity") != identity:
             return None
         return KeptCall(begin, end if end is not None and end.fields.get("call") == begin.fields.get("call") else None)
@@ -66,3 +68,10 @@ class CallLookup:
             if self._loading.get(chat) is done:
                 del self._loading[chat]
             done.set()
+
+
+def _beginning(end: Entry) -> Entry:
+    """That of a call as its end has it, when it was dropped itself."""
+    seconds = end.fields.get("seconds")
+    at = end.at - seconds if isinstance(seconds, int | float) else end.at
+    return Entry(end.number, at, "call", {name: value for name, value in end.fields.items() if name != "begun"})

@@ -176,7 +176,11 @@ def read_call(folder: Path, begun: int, ended: int) -> tuple[Entry | None, Entry
 
 
 def _read_one(folder: Path, number: int, kind: str) -> Entry | None:
-    for entry in read_entries(folder, number - 1, 2):
-        if entry.number == number and entry.kind == kind:
+    """Any number of gaps may have the number of the entry before them."""
+    for text in _texts_after(folder, number - 1):
+        found = _number(text)
+        if found == number and (entry := format.entry(text)) is not None and entry.kind == kind:
             return entry
+        if found > number:
+            break
     return None

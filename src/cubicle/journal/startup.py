@@ -40,7 +40,7 @@ def read_numbers(folder: Path, limit: int) -> tuple[dict[bytes, int], dict[bytes
     Where the last number cannot be told, the journal is repaired.
     """
     numbers = {}
-    record.make_folder(folder)
+    record.make_root(folder)
     for path in folder.iterdir():
         if not anchor.DIGEST.fullmatch(path.name):
             continue

@@ -10,6 +10,8 @@ from cubicle.journal import format, reading
 from cubicle.journal.format import Chain, Line
 from cubicle.record import BadRecord
 
+_MAX_LOOKS = 3
+
 
 @dataclass(slots=True)
 class Verification:
@@ -26,8 +28,19 @@ class Verification:
     """Damaged files that a service kept under another name."""
 
 
-def verify(folder: Path, known: int = 0, each: Callable[[Line, bytes], None] | None = None) -> Verification:
-    """Check a journal. `known`: a service has written entries up to this number. `each` gets every good line."""
+def verify(folder: Path, known: int = 0) -> Verification:
+    """Check a journal. `known`: a service has written entries up to this number. One that drops the oldest meanwhile is
+    no problem: then it is looked at again."""
+    for _ in range(_MAX_LOOKS):
+        before = reading.segments(folder)
+        found = look(folder, known)
+        if not found.problems or reading.segments(folder) == before:
+            break
+    return found
+
+
+def look(folder: Path, known: int = 0, each: Callable[[Line, bytes], None] | None = None) -> Verification:
+    """Check it once. `each` gets every good line."""
     found, chain = Verification(set_aside=reading.set_aside(folder)), Chain()
     segments = reading.segments(folder)
     for place, (_, path) in enumerate(segments):

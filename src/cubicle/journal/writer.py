@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import shutil
 import threading
@@ -10,7 +11,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
+from typing import NamedTuple
 
 from cubicle import record
 from cubicle.journal import format
@@ -28,8 +30,7 @@ _RETRY_SECONDS = 1.0
 """A chat whose journal could not be written is not tried again before this."""
 
 
-@dataclass(frozen=True, slots=True)
-class Add:
+class Add(NamedTuple):
     number: int
     body: bytes
 
@@ -69,13 +70,13 @@ class Release:
 Operation = Add | Lost | AddBlob | Prune | Forget | Release
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Work:
-    """What is to be done for one chat, in its order."""
+    """What is to be done for one chat, in its order. Once it is handed over, it is the thread's."""
 
     chat: str
     """Its digest."""
-    operations: Sequence[Operation]
+    operations: list[Operation]
     sync: bool
 
 
@@ -98,8 +99,8 @@ class Writer:
     folder: Path
     limit: int
     tell: Callable[[Sequence[bool]], None]
-    """Called in the thread when a batch is done: whether all of each chat is kept."""
-    _queue: SimpleQueue[Sequence[Work] | None] = field(default_factory=SimpleQueue)
+    """Called in the thread when something is done, in the order in which it was handed over: whether all is kept."""
+    _queue: SimpleQueue[Work | None] = field(default_factory=SimpleQueue)
     _chats: OrderedDict[str, _Kept] = field(default_factory=OrderedDict)
     _closed: OrderedDict[str, ChatFiles] = field(default_factory=OrderedDict)
     _thread: threading.Thread | None = None
@@ -108,8 +109,8 @@ class Writer:
         self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
         self._thread.start()
 
-    def put(self, batch: Sequence[Work]) -> None:
-        self._queue.put(batch)
+    def put(self, work: Work) -> None:
+        self._queue.put(work)
 
     def stop(self, timeout: float) -> None:
         """End the thread after what it was given. Blocks."""
@@ -118,23 +119,52 @@ class Writer:
             self._thread.join(timeout)
 
     def _run(self) -> None:
-        while (batch := self._queue.get()) is not None:
-            done = [self._write(work) for work in batch]
-            self.tell([kept and self._sync(work) for work, kept in zip(batch, done, strict=True)])
+        while self._work_off(self._take()):
+            pass
         for kept in self._chats.values():
             kept.files.close()
 
+    def _work_off(self, batch: Sequence[Work]) -> bool:
+        """Write all of it; whether there was anything. Nothing of it is kept while the thread waits for the next."""
+        works: dict[str, Work] = {}
+        for work in batch:
+            if (first := works.setdefault(work.chat, work)) is not work:
+                first.operations += work.operations
+                first.sync = first.sync or work.sync
+        done = {chat: self._write(work) for chat, work in works.items()}
+        done = {chat: kept and self._sync(works[chat]) for chat, kept in done.items()}
+        if batch:
+            self.tell([done[work.chat] for work in batch])
+        return bool(batch)
+
+    def _take(self) -> list[Work]:
+        """All that was handed over while the thread was at work: one batch. Empty at the end."""
+        batch: list[Work] = []
+        work = self._queue.get()
+        with contextlib.suppress(Empty):
+            while work is not None:
+                batch.append(work)
+                work = self._queue.get_nowait()
+            self._queue.put(None)  # the end comes after this batch
+        return batch
+
     def _write(self, work: Work) -> bool:
+        if not work.operations and work.chat not in self._chats:
+            return True  # it was released, and is on disk
         kept = self._kept(work.chat)
+        failure: OSError | None = None
         try:
             if kept.usable or self._open(kept):
                 self._apply(work)
                 return True
         except OSError as error:
-            self._failed(kept, error)
+            failure = error
         except Exception:
             log.exception("a journal could not be written", extra={"folder": work.chat})
-            self._failed(kept, OSError(0, "the log says why"))
+            failure = OSError(0, "the log says why")
+        kept = self._chats.get(work.chat, kept)  # another one where it was released on the way
+        if failure is not None:
+            self._failed(kept, failure)
         numbers = [each.number for each in work.operations if isinstance(each, Add)]
         numbers += [each.last for each in work.operations if isinstance(each, Lost)]
         kept.lost = max([kept.lost, *numbers])
