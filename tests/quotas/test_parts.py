@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -14,8 +16,9 @@ from cubicle.egress.tally import EgressReport, EgressTally
 from cubicle.machine.errors import StartRefused
 from cubicle.metrics.loop_lag import LoopLag
 from cubicle.metrics.metrics import Metrics
+from cubicle.quotas import start_queue
 from cubicle.quotas.call_quotas import CallQuotas
-from cubicle.quotas.daily_usage import DailyUsage
+from cubicle.quotas.daily_usage import DailyUsage, DayUse
 from cubicle.quotas.disk_usage import DiskUsage
 from cubicle.quotas.limits import Limit, LimitTable, Overloaded, QuotaExceeded, QuotaLimits, Scope, Subject
 from cubicle.quotas.load_shedding import LoadShedding
@@ -117,6 +120,17 @@ async def test_what_was_used_outlives_the_service(tmp_path: Path) -> None:
     assert (await again.of(BOB)).cpu_seconds == 0
 
 
+async def test_a_look_at_very_many_users_lets_others_have_their_turns(tmp_path: Path) -> None:
+    usage, turns = DailyUsage(tmp_path / "q", clock=Hands(), now=moment()), 0
+    usage._kept.update({Subject(Scope.USER, "acme", str(number)): DayUse() for number in range(10_000)})
+    look = asyncio.ensure_future(usage.totals())
+    while not look.done():
+        turns += 1
+        await asyncio.sleep(0)
+    assert len(await look) == 10_000
+    assert turns > 10
+
+
 async def test_a_day_that_is_over_is_forgotten_and_its_record_removed(tmp_path: Path) -> None:
     clock = Hands()
     usage = DailyUsage(tmp_path / "q", clock=clock, now=moment())
@@ -191,6 +205,45 @@ async def test_a_start_over_the_limit_waits_until_another_sandbox_stops() -> Non
     assert host.order[-1] == "acme/b"
     assert len(host.queue) == 0
     await host.queue.close()
+
+
+async def test_a_position_is_told_when_it_changes_and_not_again() -> None:
+    host, told = Host(total=1), list[str]()
+    await host.start(Chat("a", "acme"))
+    chats = [Chat(name, "acme") for name in "bcd"]
+    with host.queue.followed(chats[2], told.append):
+        tasks = [asyncio.ensure_future(host.start(chat)) for chat in chats]
+        await waiting(host.queue, 3)
+        for _ in range(5):
+            host.queue._dispatch()
+        tasks[0].cancel()
+        await waiting(host.queue, 2)
+        await asyncio.sleep(0)
+    assert told == [f"Waiting for a sandbox: number {number} of the queue.\n" for number in (3, 2)]
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    await host.queue.close()
+
+
+async def test_a_long_queue_that_many_follow_does_not_hold_up_the_service() -> None:
+    host, told = Host(total=1), list[str]()
+    await host.start(Chat("a", "acme"))
+    chats = [Chat(f"c{number}", f"tenant {number % 3}") for number in range(500)]
+    host.queue._waiting = [start_queue._Waiter(chat, ()) for chat in chats]
+    with ExitStack() as stack:
+        for chat in chats:
+            stack.enter_context(host.queue.followed(chat, told.append))
+        assert min(seconds_of(host.queue._dispatch) for _ in range(5)) < 0.015
+    assert len(told) == 500
+    assert [host.queue.position(chat) for chat in chats[::50]] == [1 + n - n % 3 for n in range(0, 500, 50)]
+
+
+def seconds_of(work: Callable[[], None]) -> float:
+    """Of a processor."""
+    began = time.thread_time()
+    work()
+    return time.thread_time() - began
 
 
 async def test_the_queue_is_fair_between_tenants() -> None:

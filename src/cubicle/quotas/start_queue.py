@@ -40,6 +40,13 @@ class _Waiter:
         return next((owner.name for owner in self.owners if owner.scope is Scope.USER), "")
 
 
+@dataclass(eq=False, slots=True)
+class _Follower:
+    report: Callable[[str], None]
+    told: int = 0
+    """The position that it was told last."""
+
+
 class StartQueue:
     """Give `admitted` to the fleet."""
 
@@ -59,7 +66,7 @@ class StartQueue:
         self._waiting: list[_Waiter] = []
         self._starting: dict[str, str] = {}
         """Admitted, and perhaps not seen as starting yet: tenant by digest."""
-        self._followers: dict[str, list[Callable[[str], None]]] = {}
+        self._followers: dict[str, list[_Follower]] = {}
         self._looking: asyncio.Task[None] | None = None
 
     def __len__(self) -> int:
@@ -80,12 +87,12 @@ class StartQueue:
         if not self.limited:
             yield
             return
-        followers = self._followers.setdefault(chat.digest, [])
-        followers.append(report)
+        followers, mine = self._followers.setdefault(chat.digest, []), _Follower(report)
+        followers.append(mine)
         try:
             yield
         finally:
-            followers.remove(report)
+            followers.remove(mine)
             if not followers:
                 self._followers.pop(chat.digest, None)
 
@@ -104,12 +111,21 @@ class StartQueue:
 
     def position(self, chat: Chat) -> int:
         """Which start of the queue this one is about; 0: it does not wait."""
-        own = [waiter for waiter in self._waiting if waiter.chat.tenant == chat.tenant]
-        ahead = next((number for number, waiter in enumerate(own) if waiter.chat == chat), None)
-        if ahead is None:
-            return 0
-        others = Counter(waiter.chat.tenant for waiter in self._waiting if waiter.chat.tenant != chat.tenant)
-        return 1 + ahead + sum(min(count, ahead) for count in others.values())
+        return self._positions().get(chat.digest, 0)
+
+    def _positions(self) -> dict[str, int]:
+        """The same of each chat whose start waits, by its digest. Before a start that has so many of its own tenant
+        before it, each other tenant has as many, if it has them."""
+        counts = Counter(waiter.chat.tenant for waiter in self._waiting)
+        before = [0]
+        for ahead in range(max(counts.values(), default=0)):
+            before.append(before[-1] + sum(count > ahead for count in counts.values()))
+        found: dict[str, int] = {}
+        own: Counter[str] = Counter()
+        for waiter in self._waiting:
+            found.setdefault(waiter.chat.digest, 1 + before[own[waiter.chat.tenant]])
+            own[waiter.chat.tenant] += 1
+        return found
 
     async def _admit(self, waiter: _Waiter) -> None:
         began = time.monotonic()
@@ -185,12 +201,11 @@ class StartQueue:
         self._tell()
 
     def _tell(self) -> None:
-        for waiter in self._waiting if self._followers else ():
-            followers = self._followers.get(waiter.chat.digest, ())
-            if followers:
-                text = f"Waiting for a sandbox: number {self.position(waiter.chat)} of the queue.\n"
-                for report in followers:
-                    report(text)
+        for digest, position in self._positions().items() if self._followers else ():
+            for follower in self._followers.get(digest, ()):
+                if follower.told != position:
+                    follower.told = position
+                    follower.report(f"Waiting for a sandbox: number {position} of the queue.\n")
 
     def _look_out(self) -> None:
         if self._looking is None or self._looking.done():
