@@ -84,7 +84,7 @@ def test_any_runtime_will_do(runtime: str, lacking: Path, tmp_path: Path) -> Non
 
 
 def test_a_runtime_that_the_operator_named_is_the_operators(lacking: Path, tmp_path: Path) -> None:
-    assert "runc" not in make_plan(settings(tmp_path, oci_runtime="/opt/runsc")).packages
+    assert not {"runc", "crun"} & set(make_plan(settings(tmp_path, oci_runtime="/opt/runsc"), everything=True).packages)
 
 
 def test_what_only_makes_a_host_better_is_no_reason_to_ask(
@@ -93,7 +93,7 @@ def test_what_only_makes_a_host_better_is_no_reason_to_ask(
     monkeypatch.setattr(host_setup, "missing_variant", lambda _: None)
     provide(lacking, "runc")
     assert make_plan(settings(tmp_path)) == Plan()
-    assert make_plan(settings(tmp_path), everything=True).packages == ("e2fsprogs", "iproute2", "nftables")
+    assert make_plan(settings(tmp_path), everything=True).packages == ("crun", "e2fsprogs", "iproute2", "nftables")
 
 
 def test_an_image_that_is_no_variant_is_not_built(lacking: Path, tmp_path: Path) -> None:

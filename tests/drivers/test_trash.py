@@ -88,6 +88,29 @@ async def test_deleting_from_the_trash_is_for_good(driver: Driver, make_driver: 
         await driver.restore(name, CHAT.digest)
 
 
+async def test_one_that_became_somebodys_is_not_deleted_as_blank(driver: Driver) -> None:
+    name = await make(driver)
+    assert not await driver.delete_blank(name)
+    await driver.discard(name, NOTE)
+    await driver.delete_blank(name)
+    await driver.restore(name, CHAT.digest)
+    assert await read(driver, name) == "kept\nkept\nkept"
+    assert await driver.delete_blank(new_name())
+
+
+async def test_what_was_restored_is_not_purged(driver: Driver) -> None:
+    name = await make(driver)
+    await driver.discard(name, NOTE)
+    await driver.restore(name, CHAT.digest)
+    assert not await driver.purge(name)
+    assert await read(driver, name) == "kept\nkept\nkept"
+    await driver.discard(name, NOTE)
+    assert await driver.purge(name)
+    assert not await driver.purge(name)
+    assert await driver.discarded() == []
+    assert await driver.list() == []
+
+
 async def test_the_trash_outlives_the_driver(driver: Driver, make_driver: Maker) -> None:
     name = await make(driver)
     await driver.discard(name, NOTE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import sys
 import time
@@ -50,6 +51,24 @@ async def test_walls_are_tried_once_and_the_outcome_is_kept(tmp_path: Path) -> N
     assert second.proof.report == GOOD
     await StartupCheck(settings(tmp_path, oci_runtime="runsc"), prover).check()
     assert prover.calls == 2
+
+
+async def test_another_version_of_the_runtime_is_tried_anew_also_where_it_was_asked_for(tmp_path: Path) -> None:
+    runtime, prover = tmp_path / "crun", Prover(GOOD)
+    runtime.touch(mode=0o755)
+    for version in (1, 1, 2):
+        os.utime(runtime, (version, version))
+        await StartupCheck(settings(tmp_path, oci_runtime=str(runtime)), prover).check()
+    assert prover.calls == 2
+
+
+def test_runtimes_are_looked_for_where_the_driver_finds_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever became root by `su` has no /usr/sbin in his PATH, where Debian has runc."""
+    before = startup_check.file_of(settings(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for name in ("crun", "runc"):
+        (tmp_path / name).touch(mode=0o755)
+    assert startup_check.file_of(settings(tmp_path)) == before
 
 
 async def test_on_a_full_disk_the_walls_are_tried_later(tmp_path: Path) -> None:

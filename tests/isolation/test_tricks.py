@@ -17,6 +17,16 @@ from cubicle.machine.process import Process
 from cubicle.sandbox.driver import Driver
 from cubicle.sandbox.warm_pool import connect, new_name
 from tests.drivers.sight import guest_on_host, in_gvisor
+from tests.isolation.conftest import WALLED
+
+ALIKE = [
+    pytest.param(*maker.values, id=maker.id, marks=[*maker.marks, pytest.mark.long])
+    if maker.id in ("docker-runsc", "podman")
+    else maker
+    for maker in WALLED
+]
+"""In an engine, gVisor and Podman's runc are what they are without it, and these tricks take seconds each."""
+pytestmark = pytest.mark.parametrize("driver", ALIKE, indirect=True, scope="module")
 
 HAMMER = """
 import ctypes, errno, os, signal, time

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cubicle.sandbox.clock import DAY, Clock, ServiceClock
+from cubicle.sandbox.clock import DAY, Clock, ServiceClock, kept_reading
 
 HOUR = 3600.0
 NOW = 1_790_000_000.0
@@ -205,6 +205,31 @@ def test_a_file_that_cannot_be_read_is_set_aside_and_everything_was_used_now(
     assert days(machine.service(path)) == 0
 
 
+def test_a_damaged_digit_makes_no_chat_old(machine: Machine, path: Path) -> None:
+    """It would be among the chats that go: all of them, an hour after the next start."""
+    clock = machine.service(path)
+    machine.run(clock, 1.5 * DAY)
+    clock.save({"chat": clock.now()})
+    good = path.read_text()
+    at = good.index('"reading": ') + len('"reading": ')
+    path.write_text(good[:at] + "9" + good[at + 1 :])
+    assert days(machine.service(path)) == 0
+    assert len(list(path.parent.glob("clock.json.unreadable-*"))) == 1
+    path.write_text(good)
+    assert kept_reading(path) == pytest.approx(1.5 * DAY)
+    assert days(machine.service(path)) == 0
+
+
+def test_a_file_of_a_version_that_wrote_no_checksum_is_read(machine: Machine, path: Path) -> None:
+    clock = machine.service(path)
+    machine.run(clock, 0.5 * DAY)
+    clock.save({"chat": 0.0})
+    fields = json.loads(path.read_text())
+    del fields["sum"]
+    path.write_text(json.dumps(fields))
+    assert days(machine.service(path)) == 0.5
+
+
 def test_a_folder_in_its_place_stops_nothing(machine: Machine, path: Path) -> None:
     path.mkdir()
     assert days(machine.service(path)) == 0
@@ -215,6 +240,7 @@ def test_single_uses_that_are_no_readings_are_uses_now(machine: Machine, path: P
     machine.run(clock, 10 * DAY)
     clock.save({"good": 0.0})
     fields = json.loads(path.read_bytes())
+    del fields["sum"]  # as of a version that wrote none
     fields["uses"] |= {"text": "x", "none": None, "nan": float("nan"), "less": -5, "list": [1]}
     path.write_text(json.dumps(fields))
     again = machine.service(path)

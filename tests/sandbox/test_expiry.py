@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 from cubicle.core.chat import Chat
+from cubicle.journal.journal import Journal
+from cubicle.machine.errors import SandboxError
 from cubicle.sandbox.chat_index import ChatIndex
 from cubicle.sandbox.clock import DAY, Clock
 from cubicle.sandbox.driver import Driver, State
@@ -249,21 +251,83 @@ async def test_what_is_restored_while_the_trash_is_emptied_is_not_deleted(
             await fleet.remove(chat)
         await sweep(fleet)
         driver = driver_of(fleet)
-        delete = driver.delete
+        purge = driver.purge
 
-        async def delete_slowly(name: str) -> None:
-            for each in await driver.discarded():
-                if each.name != name and not restored and each.note is not None and each.note.chat is not None:
+        async def purge_late(name: str) -> bool:
+            for each in await driver.discarded():  # that very one, and another
+                if len(restored) < 2 and each.note is not None and each.note.chat is not None:
                     await driver.restore(each.name, each.note.chat.digest)
                     await asyncio.to_thread(ChatIndex(tmp_path / "chats").enter, each.note.chat)
                     restored.append(each.note.chat)
-            await delete(name)
+            return await purge(name)
 
-        monkeypatch.setattr(driver, "delete", delete_slowly)
+        monkeypatch.setattr(driver, "purge", purge_late)
         await service_for(fleet, machine, 7.1 * DAY)
         assert await fleet.trash() == []
-        async with fleet.lease(restored[0], create=False) as found:
-            assert (await found.output("cat ~/kept"))[1].decode() == f"{restored[0].id}\n"
+        assert len(restored) == 2
+        for chat in restored:
+            async with fleet.lease(chat, create=False) as found:
+                assert (await found.output("cat ~/kept"))[1].decode() == f"{chat.id}\n"
+
+
+async def test_one_that_cannot_be_deleted_keeps_no_other_in_the_trash(
+    make: MakeFleet, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with make() as fleet:
+        await fill(fleet)
+        for chat in CHATS:
+            await fleet.remove(chat)
+        await sweep(fleet)
+        stays, purge = sorted(each.name for each in await fleet.trash())[0], driver_of(fleet).purge
+
+        async def purge_others(name: str) -> bool:
+            if name == stays:
+                raise SandboxError("it cannot be deleted")
+            return await purge(name)
+
+        monkeypatch.setattr(driver_of(fleet), "purge", purge_others)
+        await service_for(fleet, machine, 7.1 * DAY)
+        assert [each.name for each in await fleet.trash()] == [stays]
+
+
+@pytest.mark.parametrize("seen", [True, False], ids=["seen", "unseen"])
+async def test_what_is_removed_again_is_in_the_trash_for_its_whole_time(
+    make: MakeFleet, machine: Machine, seen: bool
+) -> None:
+    chat, other = CHATS[:2]
+    async with make() as fleet:
+        await fill(fleet)
+        await fleet.remove(chat)
+        await fleet.remove(other)
+        await sweep(fleet)
+        await service_for(fleet, machine, 6.9 * DAY)
+        await fleet._expiry.save()
+        removed = {each.note.chat: each.name for each in await fleet.trash() if each.note is not None}
+        await driver_of(fleet).restore(removed[chat], chat.digest)
+        if seen:
+            await sweep(fleet)
+        assert await fleet.remove(chat)
+        await sweep(fleet)
+        await service_for(fleet, machine, 0.2 * DAY)
+        assert [each.name for each in await fleet.trash()] == [removed[chat]]
+        await service_for(fleet, machine, 7 * DAY)
+        assert await fleet.trash() == []
+
+
+async def test_the_end_of_an_old_sandbox_in_the_trash_leaves_its_chat_what_it_has(
+    make: MakeFleet, machine: Machine, tmp_path: Path
+) -> None:
+    """The chat has a new sandbox that this process has not used: another worker has the chat, or it was rescued."""
+    chat, folder = CHATS[0], tmp_path / "journal"
+    async with Journal(folder) as journal, make(journal=journal) as fleet:
+        async with fleet.lease(chat):
+            pass
+        await fleet.remove(chat)
+        await sweep(fleet)
+        await driver_of(fleet).start(fleet.pool.part.new_name(), chat.digest)
+        await service_for(fleet, machine, 7.1 * DAY)
+        assert await fleet.trash() == []
+    assert list((folder / chat.digest).glob("*.jsonl")) != []
 
 
 async def test_what_cannot_be_saved_is_said_and_serves_on(

@@ -19,6 +19,7 @@ from cubicle.machine.stream import Stream
 from cubicle.sandbox.chat_index import ChatIndex
 from cubicle.sandbox.driver import State
 from cubicle.sandbox.fleet import Asleep, Fleet, NoSandbox
+from cubicle.sandbox.trash import TrashNote
 
 A, B = Chat("a"), Chat("A")
 
@@ -405,6 +406,19 @@ async def test_stop_and_remove_by_hand(make: MakeFleet) -> None:
         assert await fleet.remove(A)
         assert not await fleet.remove(A)
         assert fleet.overview() == []
+
+
+async def test_stopping_a_chat_does_not_stop_what_another_chat_has_by_now(make: MakeFleet) -> None:
+    """`cubicle rm` and `undelete --as` since the service looked last."""
+    async with make() as fleet:
+        async with fleet.lease(A) as machine:
+            name = machine.name
+        await driver_of(fleet).discard(name, TrashNote(A, "by hand", 0.0))
+        await driver_of(fleet).restore(name, B.digest)
+        async with fleet.lease(B) as machine:
+            assert machine.name == name
+            await fleet.stop(A)
+            assert await say(machine, "echo still here") == "still here\n"
 
 
 async def test_what_attends_a_machine_lives_as_long_as_it(make: MakeFleet) -> None:

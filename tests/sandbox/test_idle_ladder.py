@@ -119,8 +119,12 @@ async def test_what_was_left_running_in_the_background_goes_on(fleet: Fleet, pro
     await say(fleet, f"setsid {program} >/dev/null 2>&1 &")
     await idle_for(fleet, NEVER)
     assert not halted(fleet)
-    programs = "-u assistant -x 'sh|sleep|python3|tail'"
-    await say(fleet, f"while pkill -KILL {programs}; do sleep 0.05; done")
+    programs = "-u assistant -x 'setsid|sh|sleep|python3|tail'"
+    # What was started just now may be no program of its own yet.
+    await say(
+        fleet,
+        f"for n in 1 2 3; do pkill -KILL {programs}; sleep 0.1; done; while pkill -KILL {programs}; do sleep 0.05; done",
+    )
     async with asyncio.timeout(60):  # on a busy machine they take their time to be gone
         while not halted(fleet):
             await idle_for(fleet, NEVER)

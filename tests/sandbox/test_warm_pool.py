@@ -33,11 +33,17 @@ class Counting(MemoryDriver):
         self.made: list[str] = []
         self.deleted: list[str] = []
         self.at_once = self.most_at_once = 0
-        self.broken = self.stuck = False
+        self.broken = False
+        self.stuck: Exception | None = None
+        self.late_failures = 0
 
     async def start(self, name: str, owner: str | None) -> None:
         if owner is not None:
-            return await super().start(name, owner)
+            await super().start(name, owner)
+            if self.late_failures:
+                self.late_failures -= 1
+                raise StartFailed("What made it the owner's could not be synced.")
+            return
         self.made.append(name)
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)
@@ -49,8 +55,8 @@ class Counting(MemoryDriver):
             self.at_once -= 1
 
     async def delete(self, name: str) -> None:
-        if self.stuck:
-            raise SandboxError("It cannot be deleted.")
+        if self.stuck is not None:
+            raise self.stuck
         self.deleted.append(name)
         await super().delete(name)
 
@@ -208,19 +214,36 @@ async def test_blank_ones_that_cannot_be_made_are_not_tried_without_pause(ground
     assert await blank(ground.driver) == 6
 
 
-async def test_what_cannot_be_deleted_is_tried_again_and_stops_nothing(ground: Ground) -> None:
+@pytest.mark.parametrize("why", [SandboxError("It cannot be deleted."), ArithmeticError("nobody foresaw this")])
+async def test_what_cannot_be_deleted_is_tried_again_and_stops_nothing(ground: Ground, why: Exception) -> None:
     async with ground.pool(1, 4) as pool:
         await come(pool, "a", 4)
         await until(pool, 4)
-        ground.driver.stuck = True
+        ground.driver.stuck = why
         ground.now += 20 * pool_demand.HALF_LIFE
         await until(pool, 1)
         assert len(await come(pool, "b", 1)) == 1
         await until(pool, 1)
-        ground.driver.stuck = False
+        ground.driver.stuck = None
         async with asyncio.timeout(60):
             while await blank(ground.driver) != 1:
                 await asyncio.sleep(0.02)
+
+
+async def test_one_that_a_failed_start_gave_to_a_chat_is_not_deleted(ground: Ground) -> None:
+    """The chat's next call finds it, and may have used it by the time that the pool deletes what could not be used."""
+    async with ground.pool(1, 1) as pool:
+        await until(pool, 1)
+        ground.driver.late_failures = 1
+        chat = Chat("chat")
+        assert await pool.claim(chat) is None
+        name = await ground.driver.find(chat.digest)
+        assert name is not None
+        async with asyncio.timeout(60):
+            while pool._unwanted:
+                await asyncio.sleep(0.02)
+        assert ground.driver.deleted == []
+        assert await ground.driver.find(chat.digest) == name
 
 
 async def test_after_a_kill_it_keeps_what_is_wanted_and_deletes_the_rest_after_the_starts(ground: Ground) -> None:

@@ -29,7 +29,7 @@ class Need(StrEnum):
     RUN = "run"
     BUILD = "build"
     BETTER = "better"
-    """Sandboxes run without it, but with less: no hard disk limit, no transparent proxy."""
+    """Sandboxes run without it, but with less: slower starts, no hard disk limit, no transparent proxy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ def make_plan(settings: Settings, *, everything: bool = False) -> Plan:
     needs = {Need.RUN, Need.BUILD} if variant else {Need.RUN}
     missing = [package for package in host_packages() if not package.present]
     if settings.oci_runtime:  # which one it is, and where it comes from, is the operator's choice
-        missing = [package for package in missing if package.need is not Need.RUN]
+        missing = [package for package in missing if package.stands_for not in CANDIDATES]
     required = [package for package in missing if package.need in needs]
     wanted = [package for package in missing if package.need is Need.BETTER] if required or everything else []
     return Plan(tuple(package.name for package in required + wanted), variant)

@@ -51,8 +51,7 @@ def rm(chat: str | None, everything: bool, now: bool, tenant: str) -> None:
                 host.find(wanted)  # raises, and says so
             for seen in meant:
                 await _remove(settings, host, seen, now)
-            for each in purged:
-                await host.driver.delete(each.name)
+            purged = [each for each in purged if await host.driver.purge(each.name)]
             gone = {seen.owner for seen in meant} | {each.owner for each in purged} if now else set()
             for owner in gone - {None}:
                 await asyncio.to_thread(remove_journal, settings.data_dir, str(owner))
@@ -65,13 +64,15 @@ def rm(chat: str | None, everything: bool, now: bool, tenant: str) -> None:
 async def _remove(settings: Settings, host: SandboxHost, seen: SandboxSeen, now: bool) -> None:
     index = make_chat_index(settings)
     if seen.owner is None:  # a service may have given it to a chat since it was listed
-        found = next((each for each in await host.driver.list() if each.name == seen.name), None)
-        if found is None:
+        if await host.driver.delete_blank(seen.name):
             return  # if it is in the trash by now, with what somebody did in it, it stays there
+        found = next((each for each in await host.driver.list() if each.name == seen.name), None)
+        if found is None or found.owner is None:
+            return
         seen = found
-    if now or seen.owner is None:
+    if now:
         await host.driver.delete(seen.name)
-    else:
+    elif seen.owner is not None:
         chat = await asyncio.to_thread(index.chat_of, seen.owner)
         await host.driver.discard(seen.name, TrashNote(chat, BY_HAND, time.time()))
         limit = int(settings.journal_mb * 2**20)

@@ -13,13 +13,14 @@ from cubicle.members.records import MemberRecords
 from cubicle.sandbox.chat_index import ChatIndex
 from cubicle.sandbox.driver import Driver, SandboxLimits
 from cubicle.sandbox.free_space import FreeSpace
+from cubicle.sandbox.initial_files import InitialSource, nothing
 from cubicle.settings import DriverName, Settings
 
 if TYPE_CHECKING:
     from cubicle.drivers.kubernetes.cluster import Cluster
 
 
-def make_driver(settings: Settings, space: FreeSpace | None = None) -> Driver:
+def make_driver(settings: Settings, space: FreeSpace | None = None, initial: InitialSource = nothing) -> Driver:
     """The driver that the settings name; only this module knows which there are."""
     match settings.driver:
         case DriverName.MEMORY:
@@ -52,6 +53,7 @@ def make_driver(settings: Settings, space: FreeSpace | None = None) -> Driver:
                 transparent=settings.egress_captive,
                 agents=settings.image_dir / "agents",
                 free_space=space or make_free_space(settings),
+                initial=initial,
             )
 
 

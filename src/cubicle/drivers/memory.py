@@ -226,6 +226,18 @@ class MemoryDriver(OneHost):
             shutil.rmtree(place, ignore_errors=True)
         shutil.rmtree(self._trash / name, ignore_errors=True)
 
+    async def purge(self, name: str) -> bool:
+        return await in_thread(self._purge, name)
+
+    def _purge(self, name: str) -> bool:
+        going = self._folder / f"{name}.new"
+        try:
+            (self._trash / name).rename(going)
+        except FileNotFoundError:
+            return False
+        shutil.rmtree(going, ignore_errors=True)
+        return True
+
     async def discard(self, name: str, note: TrashNote) -> None:
         await in_thread(self._discard, name, note)
 

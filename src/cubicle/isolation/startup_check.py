@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import os
 import platform
+import shutil
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -22,6 +24,8 @@ log = logging.getLogger(__name__)
 
 _KEPT_SECONDS = 7 * 86400
 _MAX_SIZE = 4 * 1024**2
+_PATH = f"{os.defpath}:/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin"
+"""Where the driver looks for runtimes, whatever the service's own PATH is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +42,7 @@ def file_of(settings: Settings) -> Path:
     parts = (
         __version__,
         settings.driver.value,
-        settings.oci_runtime,
+        *(settings.oci_runtime, _runtimes(settings.oci_runtime)),
         settings.docker_runtime,
         settings.docker_host,
         settings.sandbox_image,
@@ -48,6 +52,13 @@ def file_of(settings: Settings) -> Path:
         bundle.digest(bundle.build()),
     )
     return settings.image_dir / "proofs" / f"{hashlib.sha256(repr(parts).encode()).hexdigest()[:24]}.json"
+
+
+def _runtimes(wanted: str) -> tuple[tuple[str, int], ...]:
+    """What may run sandboxes here: another one, or another version, need not isolate them as well."""
+    names = (wanted,) if wanted else ("crun", "runc", "runsc")
+    paths = filter(None, (shutil.which(name, path=_PATH) for name in names))
+    return tuple((path, os.stat(path).st_mtime_ns) for path in paths)
 
 
 def kept(file: Path) -> IsolationReport | None:

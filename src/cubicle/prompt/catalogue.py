@@ -98,13 +98,20 @@ class SkillCatalogue:
 
     def _read(self, key: tuple[str, str], own: UserSettings) -> tuple[float, SkillSet]:
         tenant, email = key
-        read_at, skills = self._everyones
-        if not self._is_fresh(read_at):
-            read_at, skills = self._clock(), self._read_everyones()
-            self._everyones = (read_at, skills)
+        read_at, skills = self._everyones_now()
         if self._users and email:
             skills += tuple(read_folder(self._users / user_digest(email, tenant), Source.USER))
         return read_at, arrange((*skills, *own.skills))
+
+    def for_everyone(self) -> SkillSet:
+        """What a user has who has none of his own. It blocks."""
+        return arrange(self._everyones_now()[1])
+
+    def _everyones_now(self) -> tuple[float, tuple[Skill, ...]]:
+        found = self._everyones
+        if not self._is_fresh(found[0]):
+            self._everyones = found = (self._clock(), self._read_everyones())
+        return found
 
     def _read_everyones(self) -> tuple[Skill, ...]:
         skills = read_folder(self._public, Source.PUBLIC)

@@ -22,6 +22,7 @@ from cubicle.machine.machine import HOME, Machine
 from cubicle.prompt.catalogue import SkillCatalogue, SkillSet
 from cubicle.prompt.skills import MOUNT, BadSkill, Skill, SkillFile
 from cubicle.prompt.system_prompt import SystemPrompt
+from cubicle.sandbox.initial_files import InitialFile, InitialFiles
 
 log = logging.getLogger(__name__)
 
@@ -109,8 +110,26 @@ class Provisioner:
             if skill.folder in there:
                 await _remove(machine, skill.folder)
         await _write(machine, changed)
-        await machine.write(MARKER, json.dumps(target).encode(), as_root=True, roots=(MOUNT,))
+        await machine.write(MARKER, _marker(target), as_root=True, roots=(MOUNT,))
         known.laid_out = target
+
+
+def initial_files(library: SkillCatalogue) -> InitialFiles | None:
+    """What `dress` would lay into a new sandbox, for a driver that can do so before it starts; blocking."""
+    skills = library.for_everyone().group("public")
+    marker = _marker({skill.folder: skill.digest for skill in skills})
+
+    def read() -> Iterator[InitialFile]:
+        for skill in skills:
+            for file in skill.files:
+                yield InitialFile(f"{skill.folder}/{file.path}", file.unchanged(), file.mode)
+        yield InitialFile(MARKER.removeprefix(f"{MOUNT}/"), marker, 0o644)
+
+    return InitialFiles(marker.decode(), read)
+
+
+def _marker(laid_out: dict[str, str]) -> bytes:
+    return json.dumps(laid_out).encode()
 
 
 @contextmanager
@@ -181,10 +200,10 @@ async def _write(machine: Machine, skills: Sequence[Skill]) -> None:
     refusals: list[MachineError] = []
 
     async def write(skill: Skill, file: SkillFile, content: bytes) -> None:
-        path, mode = f"{skill.target}/{file.path}", 0o755 if file.executable else 0o644
+        path = f"{skill.target}/{file.path}"
         async with gate:
             try:
-                await machine.write(path, content, mode=mode, as_root=True, roots=(MOUNT,))
+                await machine.write(path, content, mode=file.mode, as_root=True, roots=(MOUNT,))
             except MachineError as error:
                 refusals.append(error)
 

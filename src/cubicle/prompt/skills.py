@@ -66,6 +66,20 @@ class SkillFile:
     def read(self) -> bytes:
         return self.content if isinstance(self.content, bytes) else _bounded(self.content, MAX_FILE_BYTES)
 
+    def unchanged(self) -> bytes:
+        """The bytes, as they were when the skill was found. Raises ValueError if they are others now."""
+        try:
+            found = self.read()
+        except BadSkill as error:
+            raise ValueError(str(error)) from None
+        if hashlib.sha256(found).hexdigest() != self.sha256:
+            raise ValueError(f"{self.path} has changed")
+        return found
+
+    @property
+    def mode(self) -> int:
+        return 0o755 if self.executable else 0o644
+
 
 @dataclass(frozen=True, slots=True)
 class Skill:

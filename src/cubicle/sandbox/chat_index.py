@@ -31,7 +31,7 @@ class ChatIndex:
         self._folder = folder
 
     def open(self) -> None:
-        record.make_folder(self._folder)
+        record.make_root(self._folder)
 
     def enter(self, chat: Chat) -> float | None:
         """Write the chat down, if it is not there, and note the use; since when it is there, if that is known."""

@@ -7,6 +7,7 @@ replaced as a whole, so the two always belong together. docs/chat-lifetime.md ha
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import logging
 import math
@@ -25,6 +26,7 @@ DAY = 86400.0
 QUIET_SECONDS = 3600.0
 _JUMP_SECONDS = 60.0
 _PAUSE_SECONDS = 300.0
+CLOCK_FILE = "clock.json"
 _VERSION = 1
 _MAX_SIZE = 64 * 1024**2
 
@@ -157,12 +159,12 @@ class ServiceClock:
             "boot": self._clock.boot(),
             "uses": self._uses,
         }
-        durable.write(self._path, json.dumps(fields).encode())
+        durable.write(self._path, json.dumps(fields | {"sum": _sum(fields)}).encode())
 
 
 def _read_all(path: Path) -> Kept:
     """What all processes of the service kept, each in a file of its own: they count the same time."""
-    found = [_read(each) for each in {path, *path.parent.glob(f"{path.stem.partition('-')[0]}*{path.suffix}")}]
+    found = [_read(each) for each in _files(path)]
     uses: dict[str, float] = {}
     for kept in found:
         for key, reading in kept.uses.items():
@@ -170,10 +172,25 @@ def _read_all(path: Path) -> Kept:
     return replace(max(found, key=lambda kept: kept.reading), uses=uses)
 
 
+def kept_reading(path: Path) -> float | None:
+    """The reading that a service kept last; None if there is none that can be read. Changes nothing."""
+    found: list[float] = []
+    for each in _files(path):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError, BadRecord):
+            if (reading := _number(_fields(each)["reading"])) is not None:
+                found.append(reading)
+    return max(found, default=None)
+
+
+def _files(path: Path) -> set[Path]:
+    """Those of all processes of the service."""
+    return {path, *path.parent.glob(f"{path.stem.partition('-')[0]}*{path.suffix}")}
+
+
 def _read(path: Path) -> Kept:
     """What is on disk. A file that cannot be read is set aside: every chat counts as used now."""
     try:
-        fields: Any = record.parsed(record.read_bytes(path, _MAX_SIZE))
+        fields = _fields(path)
         uses = {str(key): number for key, found in fields["uses"].items() if (number := _number(found)) is not None}
         reading, wall, elapsed = (_number(fields[name]) for name in ("reading", "wall", "elapsed"))
         if reading is None or wall is None or elapsed is None:
@@ -186,6 +203,20 @@ def _read(path: Path) -> Kept:
         with contextlib.suppress(OSError):
             durable.move(path, path.with_name(f"{path.name}.unreadable-{time.time_ns()}"))
         return Kept()
+
+
+def _fields(path: Path) -> Any:
+    """What a file says. One digit that is damaged could make every chat look old: so it has a checksum, but for those
+    of versions that wrote none."""
+    fields: Any = record.parsed(record.read_bytes(path, _MAX_SIZE))
+    wanted = fields.pop("sum", None)
+    if wanted is not None and wanted != _sum(fields):
+        raise ValueError("its checksum does not hold")
+    return fields
+
+
+def _sum(fields: Mapping[str, object]) -> str:
+    return hashlib.sha256(json.dumps(fields).encode()).hexdigest()[:16]
 
 
 def _number(found: Any) -> float | None:

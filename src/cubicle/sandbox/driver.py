@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from cubicle.machine.upload_folder import UploadFolder
 from cubicle.sandbox.lost_found import Lost
@@ -159,6 +159,16 @@ class Driver(Protocol):
     async def delete(self, name: str) -> None:
         """Stop it and remove everything of it, also from the trash. Nothing happens if there is none."""
 
+    async def delete_blank(self, name: str) -> bool:
+        """The same for one that belongs to nobody; False, and nothing happens, if it is somebody's: it may have been
+        given to a chat since somebody looked, or by a start that then failed.
+        """
+
+    async def purge(self, name: str) -> bool:
+        """Delete it from the trash. False, and nothing happens, if it is not there: it may have been restored since
+        somebody looked.
+        """
+
     async def discard(self, name: str, note: TrashNote) -> None:
         """Stop it and move it to the trash with all its files; its owner can have a new one at once.
 
@@ -229,3 +239,11 @@ class Driver(Protocol):
 
         Raises NotRunning.
         """
+
+
+@runtime_checkable
+class ReplicatedDriver(Protocol):
+    """One whose sandboxes programs on several hosts use: their records say which of them does."""
+
+    owns: Callable[[str], Awaitable[bool]]
+    """Whether an owner is this process's though the record names another: that may be the command line."""

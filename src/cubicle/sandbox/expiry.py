@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from cubicle.log import chat_fields
 from cubicle.sandbox.clock import DAY, QUIET_SECONDS, Clock, ServiceClock
 from cubicle.sandbox.driver import Driver, State
 from cubicle.sandbox.removals import Removals
 from cubicle.sandbox.slot import Slot
+from cubicle.sandbox.trash import Discarded
 
 log = logging.getLogger(__name__)
 
@@ -97,7 +99,7 @@ class Expiry:
         self._empties_trash = empties_trash
         """Of several processes over the same sandboxes one does."""
         self._in_trash: dict[str, float] | None = None
-        """The readings at which what is in the trash was first seen there; None before the first look."""
+        """By key, the readings at which what is in the trash was first seen there; None before the first look."""
 
     async def run(self) -> None:
         """Runs for as long as the fleet does."""
@@ -137,7 +139,7 @@ class Expiry:
         if self._in_trash is None:
             uses = {**self._clock.uses, **uses}  # not everything was looked at yet
         else:
-            uses |= {_trash_key(name): seen for name, seen in self._in_trash.items()}
+            uses |= self._in_trash
         try:
             await asyncio.to_thread(self._clock.save, uses)
         except OSError as error:
@@ -169,24 +171,33 @@ class Expiry:
 
     async def _sweep_trash(self) -> None:
         found = await self._driver.discarded()
-        before = self._in_trash or {}
-        first_seen = {each.name: self._clock.last_use(_trash_key(each.name)) for each in found}
-        self._in_trash = {name: before.get(name, seen) for name, seen in first_seen.items()}
+        before, keys = self._in_trash or {}, [_trash_key(each) for each in found]
+        self._in_trash = {key: before[key] if key in before else self._clock.last_use(key) for key in keys}
         if before.keys() != self._in_trash.keys():
-            await self._removals.follow_trash(self._in_trash.keys())
+            await self._removals.follow_trash({each.name for each in found})
+        if not self._empties_trash:
+            return
         for each in found:
-            age, readable = self._clock.now() - self._in_trash[each.name], each.note is not None
-            if self._empties_trash and is_deleted(self._ages, age=age, calm=self._clock.calm, readable=readable):
-                if each.name not in {one.name for one in await self._driver.discarded()}:
-                    continue  # those before it took their time: it was restored meanwhile
-                chat = each.note.chat if each.note else None
-                log.info("deleted from the trash", extra={"chat": chat.id if chat else "?"})
-                await self._driver.delete(each.name)
-                del self._in_trash[each.name]
-                others = (other.name in self._in_trash for other in found if other.owner == each.owner)
-                if each.owner and each.owner not in self._slots and not any(others):
-                    await self._deleted(each.owner)
+            age, readable = self._clock.now() - self._in_trash[_trash_key(each)], each.note is not None
+            if is_deleted(self._ages, age=age, calm=self._clock.calm, readable=readable):
+                try:
+                    await self._purge(each, found)
+                except Exception:
+                    log.exception("a sandbox in the trash could not be deleted", extra={"sandbox": each.name})
+
+    async def _purge(self, each: Discarded, found: Sequence[Discarded]) -> None:
+        if not await self._driver.purge(each.name):
+            return  # those before it took their time: it was restored meanwhile
+        log.info("deleted from the trash", extra=chat_fields(each.note.chat if each.note else None))
+        in_trash = self._in_trash or {}
+        in_trash.pop(_trash_key(each), None)
+        others = (_trash_key(other) in in_trash for other in found if other.owner == each.owner)
+        if not each.owner or each.owner in self._slots or any(others):
+            return
+        if await self._driver.find(each.owner) is None:  # it may have another by now that was not used here
+            await self._deleted(each.owner)
 
 
-def _trash_key(name: str) -> str:
-    return f"trash/{name}"
+def _trash_key(each: Discarded) -> str:
+    """One that was restored and is removed again is in the trash anew."""
+    return f"trash/{each.name}/{each.note.at if each.note else ''}"

@@ -222,9 +222,10 @@ class Fleet:
         slot = self._slots.get(chat.digest)
         if slot is not None and slot.name:
             async with slot.lock:
-                slot.say_stopped("The operator stopped this sandbox.")
-                await self._stop(slot)
-                slot.reason = "The operator stopped it."
+                if await self._driver.find(slot.digest, slot.name) == slot.name:  # or it is another chat's by now
+                    slot.say_stopped("The operator stopped this sandbox.")
+                    await self._stop(slot)
+                    slot.reason = "The operator stopped it."
 
     async def remove(self, chat: Chat, *, now: bool = False) -> bool:
         """Move the chat's sandbox to the trash with everything in it, or delete it `now`; False if there is none."""

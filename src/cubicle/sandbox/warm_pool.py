@@ -351,8 +351,9 @@ class WarmPool:
             return
         await self._give_way()
         try:
-            await self._driver.delete(name)
-        except (SandboxError, OSError) as error:
+            if not await self._driver.delete_blank(name):
+                log.warning("a sandbox that is not blank any more is not deleted", extra={"sandbox": name})
+        except Exception as error:  # noqa: BLE001 — whatever it is, the others are kept up
             log.error("a blank sandbox could not be deleted: %s", error, extra={"sandbox": name})
             self._unwanted[name] = time.monotonic() + _REST_AFTER_FAILURE
         else:

@@ -324,7 +324,8 @@ async def test_the_sweeper_removes_what_no_record_stands_for(driver: KubernetesD
         "programs that nobody uses": 1,
     }
     assert await owners_of_pods(driver._client, driver._terms.instance) == {kept: OWNER}
-    assert await driver.sweeper.sweep(-1e9) == {}
+    again = await driver.sweeper.sweep(-1e9)
+    assert not set(again) - {"pods that had removed files"}  # on a busy machine that is done only now
 
 
 @seldom

@@ -280,3 +280,24 @@ async def test_a_list_is_followed_through_changes_and_lost_versions() -> None:
         assert {"b", "c"} in seen
         assert {"z"} in seen
         assert {"z", "y"} in seen
+
+
+async def test_a_list_is_followed_again_when_the_token_can_be_read_again(tmp_path: Path) -> None:
+    """The kubelet replaces it: in one moment there may be none."""
+    token = tmp_path / "token"
+    async with server(listed(1, "a"), events()) as client:
+        client.cluster.token_file, client.cluster.token = token, ""
+        follower = Follower(client, "pods", "x=y", lambda found: found)
+        task = start_task(follower.run(), name="follower")
+        try:
+            await asyncio.wait([task], timeout=0.05)
+            await asyncio.to_thread(token.write_text, "secret\n")
+            async with asyncio.timeout(30):
+                await asyncio.wait(
+                    [task, waiting := start_task(follower.ready.wait(), name="ready")], return_when="FIRST_COMPLETED"
+                )
+            waiting.cancel()
+            assert set(follower.objects) == {"a"}
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from cubicle import durable
 from cubicle.drivers.oci import disk as disks
 from cubicle.drivers.oci import ext4, loops
 from cubicle.drivers.oci.disk import Disk, DiskMode
@@ -21,6 +21,7 @@ from tests.drivers.oci.conftest import said, state_of
 pytestmark = pytest.mark.oci
 
 MIB = 1024**2
+DAY = 86400.0
 PLENTY = 1024 * MIB
 SIZE = 300 * MIB  # more than one group of blocks, so that there is a second superblock
 
@@ -134,11 +135,47 @@ def test_the_copy_is_removed_after_its_time(disk: Disk) -> None:
     disk.detach()
     disk.attach()
     assert list(disks.damaged_copies(disk.home.parent)) == [disk.before_repair]
+    for reading in (None, 5000.0, 100.0, 100 + 6.9 * DAY):  # not known, seen first, of a clock that was lost
+        disk.detach()
+        disk.attach(now=lambda reading=reading: reading)  # type: ignore[misc]
+        assert disk.before_repair.exists()
     disk.detach()
-    week_ago = time.time() - 8 * 86400
-    os.utime(disk.before_repair, (week_ago, week_ago))
-    disk.attach()
-    assert not disk.before_repair.exists()
+    disk.attach(now=lambda: 100 + 7.1 * DAY)
+    assert list(disk.home.glob("*repair*")) == []
+
+
+def test_no_date_removes_the_copy(disk: Disk) -> None:
+    """The power was cut, the machine came up in 1970, the chat was started, and then the date was set."""
+    written(disk)
+    spoil(disk, "superblock")
+    disk.attach(room=PLENTY, now=lambda: 100.0)
+    os.utime(disk.before_repair, (60, 60))
+    disk.detach()
+    disk.attach(now=lambda: 200.0)
+    assert disk.before_repair.exists()
+
+
+def test_a_second_repair_begins_the_time_of_its_copy_anew(disk: Disk) -> None:
+    written(disk)
+    for reading in (100.0, 6.9 * DAY):
+        spoil(disk, "superblock")
+        disk.attach(room=PLENTY, now=lambda reading=reading: reading)  # type: ignore[misc]
+        disk.detach()
+    disk.attach(now=lambda: 8 * DAY)
+    assert disk.before_repair.exists()
+
+
+def test_the_copy_is_on_the_disk_before_the_repair_begins(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A power cut in the middle of a repair leaves the image as it was found, whole."""
+    written(disk)
+    spoil(disk, "superblock")
+    events: list[str] = []
+    sync_file, sync_folder, repair = durable.sync_file, durable.sync_folder, ext4.repair
+    monkeypatch.setattr(durable, "sync_file", lambda path: (events.append(path.name), sync_file(path)))
+    monkeypatch.setattr(durable, "sync_folder", lambda path: (events.append(path.name), sync_folder(path)))
+    monkeypatch.setattr(ext4, "repair", lambda device: (events.append("repair"), repair(device)))
+    disk.attach(room=PLENTY)
+    assert events[:3] == ["disk.copying", disk.home.name, "repair"]
 
 
 def test_the_journal_has_its_space_from_the_start(disk: Disk) -> None:

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from cubicle.drivers.common.hidden import SHOWN_PROC
-from cubicle.drivers.oci import disk, host
-from cubicle.drivers.oci import driver as oci_driver
+from cubicle.drivers.oci import disk, disk_watches, host
 from cubicle.drivers.oci.config import TCP_BYTES
 from cubicle.drivers.oci.disk import DiskMode
 from cubicle.drivers.oci.driver import OciDriver
@@ -41,7 +40,7 @@ async def test_the_disk_limit_holds_for_everything_a_sandbox_writes(driver):
 
 async def test_where_nothing_else_limits_disks_a_watchdog_does(make_driver, monkeypatch):
     monkeypatch.setattr(disk, "probe", lambda folder: DiskMode.WATCHDOG)
-    monkeypatch.setattr(oci_driver, "_WATCH_SECONDS", 0.1)
+    monkeypatch.setattr(disk_watches, "_WATCH_SECONDS", 0.1)
     async with make_driver() as driver:
         assert driver.disk_mode is DiskMode.WATCHDOG
         await driver.start("one", None)
@@ -112,7 +111,8 @@ async def test_commands_have_no_capabilities_and_no_network_but_loopback(driver)
         ("ls /proc/1/root/", "Permission denied"),
         ("unshare -U true", "not permitted"),
         ("echo 1 > /proc/sys/kernel/core_pattern", "Read-only file system"),
-        ("mkdir /sys/fs/cgroup/memory/x || mkdir /sys/fs/cgroup/x", "Read-only file system"),
+        ("test ! -d /sys/fs/cgroup/memory || mkdir /sys/fs/cgroup/memory/x; mkdir /sys/fs/cgroup/y", "cgroup/y"),
+        ("mkfifo /sys/fs/cgroup/cpu.stat || echo 1 > /sys/fs/cgroup/memory.max", "memory.max"),
         ("mknod /tmp/disk b 7 0", "not permitted"),
     ],
 )

@@ -17,11 +17,13 @@ import pytest
 
 from cubicle import durable
 from cubicle.core.chat import Chat
+from cubicle.drivers.oci import mounts
+from cubicle.drivers.oci import records as oci_records
 from cubicle.drivers.oci.images_in_use import sandboxes_by_image
 from cubicle.drivers.oci.records import Meta, OciRecords
 from cubicle.drivers.oci.trash import Trash
 from cubicle.images import users as image_users
-from cubicle.machine.errors import OwnerHasSandbox
+from cubicle.machine.errors import OwnerHasSandbox, SandboxError
 from cubicle.sandbox.trash import TrashNote
 
 CHAT, OTHER = Chat("chat"), Chat("other")
@@ -154,6 +156,27 @@ def test_a_deletion_that_was_cut_off_is_finished_at_the_next_start(tmp_path: Pat
         assert set(os.listdir(records.trash)) <= {"one"}
 
 
+@pytest.mark.oci
+def test_what_cannot_be_removed_holds_up_nothing_else(records: OciRecords, caplog: pytest.LogCaptureFixture) -> None:
+    """Something is mounted in it: the next start of the service goes on with the others, and begins to serve."""
+    for name in ("one", "two"):
+        make_home(records, name, Chat(name))
+        Trash(records).discard(records.home(name), NOTE)
+    busy = records.trash / "one" / "busy"
+    busy.mkdir()
+    mounts.mount("none", busy, "tmpfs", options="size=1m")
+    try:
+        assert Trash(records).purge("one")
+        os.rename(records.trash / "two", records.trash / "two.deleting")
+        Trash(records).finish()
+        assert os.listdir(records.trash) == ["one.deleting"]
+        assert "cannot be removed" in caplog.text
+    finally:
+        mounts.unmount(records.trash / "one.deleting" / "busy")
+    Trash(records).finish()
+    assert os.listdir(records.trash) == []
+
+
 def test_a_full_disk_takes_the_note_in_place_of_the_bundle(
     records: OciRecords, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -213,6 +236,20 @@ def test_the_image_of_a_sandbox_in_the_trash_is_in_use(records: OciRecords, tmp_
     Trash(records).discard(records.home("one"), NOTE)
     (user,) = image_users.users(tmp_path / "images", sandboxes_by_image, records.root)
     assert user.sandboxes == {"image-of-one": 1}
+
+
+def test_a_program_that_stands_still_holds_nobody_up_for_ever(
+    records: OciRecords, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`cubicle rm` that was halted (Ctrl-Z) in the middle: the service says so, and looks after the other chats."""
+    make_home(records, "one")
+    monkeypatch.setattr(oci_records, "_LOCK_SECONDS", 0.05)
+    with durable.locked_folder(records.owners):
+        with pytest.raises(SandboxError, match="Another process"):
+            Trash(records).discard(records.home("one"), NOTE)
+        assert places(records) == (True, False)
+    Trash(records).discard(records.home("one"), NOTE)
+    assert places(records) == (False, True)
 
 
 def test_of_many_that_remove_and_restore_at_once_none_is_lost(records: OciRecords) -> None:

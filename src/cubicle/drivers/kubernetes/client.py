@@ -235,8 +235,8 @@ class Follower:
                 self.ready.set()
                 await self._tell()
                 await self._follow(version)
-            except ApiError as error:
-                if error.status != 410:
+            except SandboxError as error:  # the API server's, or that of a token that cannot be read
+                if not isinstance(error, ApiError) or error.status != 410:
                     log.warning("the list of %s cannot be followed: %s", self._kind, error)
             except (KeyError, TypeError, ValueError, AttributeError):
                 log.exception("an object of the cluster is not as it should be")

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import secrets
 import socket
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from cubicle.drivers.common.completion import complete
 from cubicle.drivers.common.guest_tcp import GuestKeys
+from cubicle.drivers.common.one_host import NeverFrozen
 from cubicle.drivers.kubernetes import template
 from cubicle.drivers.kubernetes.claims import Claims
 from cubicle.drivers.kubernetes.client import KubernetesClient
@@ -32,7 +33,7 @@ from cubicle.drivers.kubernetes.objects import (
 )
 from cubicle.drivers.kubernetes.pods import PodLeft, Pods, new_pod_name
 from cubicle.drivers.kubernetes.pool import BlankPods
-from cubicle.drivers.kubernetes.records import Records, SandboxRecords
+from cubicle.drivers.kubernetes.records import Records, SandboxRecords, nobody
 from cubicle.drivers.kubernetes.removal import Removal
 from cubicle.drivers.kubernetes.size import measured
 from cubicle.drivers.kubernetes.sweeper import Sweeper
@@ -60,7 +61,7 @@ _START_SECONDS = 55.0
 _RACES = 8
 
 
-class KubernetesDriver:
+class KubernetesDriver(NeverFrozen):
     """The Driver protocol on a cluster, whose objects are the truth: nothing is kept on disk but the key."""
 
     def __init__(
@@ -84,6 +85,7 @@ class KubernetesDriver:
         self._blank: BlankPods
         self._taker: BlankTaker
         self.sweeper: Sweeper
+        self.owns: Callable[[str], Awaitable[bool]] = nobody
 
     @property
     def capabilities(self) -> Capabilities:
@@ -100,6 +102,7 @@ class KubernetesDriver:
         self._pods = Pods(self._client, keys)
         holder = f"{socket.gethostname()}-{secrets.token_hex(4)}"
         self._records = Records(self._client, instance, holder, self._owner_of_pod)
+        self._records.owns = lambda owner: self.owns(owner)
         self._claims = Claims(self._client, self._terms)
         self._trash = Trash(self._records, self._terms.image)
         self._removal = Removal(self._client, self._records, self._terms)
@@ -150,9 +153,7 @@ class KubernetesDriver:
                 continue  # somebody else was quicker: look again
             if record.sandbox != name:
                 raise OwnerHasSandbox(record.sandbox)
-            if not self._records.is_ours(record):
-                raise StartFailed("Another replica of the service has this chat.")
-            if await self._bring_up(record, fresh):
+            if await self._bring_up(await self._records.ours(record), fresh):
                 return
         raise StartFailed("The sandbox is being changed by another service.")
 
@@ -265,7 +266,8 @@ class KubernetesDriver:
     # ---- down
 
     async def stop(self, name: str) -> None:
-        await complete(self._stop(word(name), (await self._records.of_sandbox(name)).chat))
+        record = (await self._records.of_sandbox(word(name))).chat
+        await complete(self._stop(name, record and await self._records.ours(record)))
 
     async def _stop(self, name: str, record: Record | None) -> bool:
         """End the pods of a sandbox; whether there were any."""
@@ -285,7 +287,7 @@ class KubernetesDriver:
         await complete(self._delete(await self._records.of_sandbox(word(name)), name))
 
     async def _delete(self, records: SandboxRecords, name: str) -> None:
-        had_pods = await self._stop(name, records.chat)
+        had_pods = await self._stop(name, records.chat and await self._records.ours(records.chat))
         if records.chat is not None:
             record = (await self._records.of_sandbox(name)).chat  # it may be bound since
             if record is None or (record := await self._records.begin_delete(record)) is None:
@@ -295,6 +297,19 @@ class KubernetesDriver:
             await self._removal.request(name)
             if records.trash is not None and not await self._records.remove(records.trash):
                 raise changed()
+
+    async def delete_blank(self, name: str) -> bool:
+        records = await self._records.of_sandbox(word(name))
+        if records.chat is None and records.trash is None:
+            await complete(self._delete(records, name))
+        return records.chat is None
+
+    async def purge(self, name: str) -> bool:
+        records = await self._records.of_sandbox(word(name))
+        if records.trash is None or records.chat is not None:
+            return False
+        await complete(self._delete(records, name))
+        return True
 
     async def _finish_delete(self, record: Record) -> None:
         """From the step `deleting` on whoever meets the record goes on with this."""
@@ -318,7 +333,7 @@ class KubernetesDriver:
     async def discard(self, name: str, note: TrashNote) -> None:
         records = await self._records.of_sandbox(word(name))
         if records.chat is not None and records.chat.step != DELETING:
-            await complete(self._discard(records.chat, records.trash, note))
+            await complete(self._discard(await self._records.ours(records.chat), records.trash, note))
 
     async def _discard(self, record: Record, before: Record | None, note: TrashNote) -> None:
         reached = await self._look(record.sandbox)
@@ -338,15 +353,6 @@ class KubernetesDriver:
     async def find(self, owner: str, hint: str = "") -> str | None:
         record = await self._record_of(word(owner))
         return None if record is None else record.sandbox
-
-    async def resume(self, name: str) -> bool:
-        return False
-
-    async def freeze(self, name: str) -> bool:
-        return False
-
-    async def give_memory_back(self, name: str) -> None:
-        """Kubelets give memory to pods and take it."""
 
     async def list(self) -> Sequence[SandboxSeen]:
         pods, records = await asyncio.gather(self._pods.list(pods_selector(self._terms.instance)), self._records.all())

@@ -71,7 +71,10 @@ class LeaseRecords:
         self._addresses: dict[str, tuple[str, int]] = {}
         self._keeping: asyncio.Task[None] | None = None
         self.lapsed = False
+        self._version = ""
+        """Of this member's Lease, as it wrote it last."""
         self._renewed = time.monotonic()
+        """When the last renewal was sent: others count from the moment in which it was written, not answered."""
 
     async def open(self) -> socket.socket:
         self._client = KubernetesClient(await asyncio.to_thread(self._find_cluster))
@@ -185,25 +188,37 @@ class LeaseRecords:
         return sock
 
     async def _keep(self) -> None:
-        while True:
-            await asyncio.sleep(self._renew_seconds)
-            try:
-                await self._renew()
-            except NoRecords as error:
-                log.warning("the member Lease could not be renewed: %s", error)
-            except Exception:
-                log.exception("the member Lease could not be renewed")
+        """One renewal does not wait for another: an API server that is lost hangs up on nobody."""
+        async with asyncio.TaskGroup() as group:
+            while True:
+                await asyncio.sleep(self._renew_seconds)
+                group.create_task(self._try_to_renew(), name="renew member Lease")
+
+    async def _try_to_renew(self) -> None:
+        try:
+            await self._renew()
+        except NoRecords as error:
+            log.warning("the member Lease could not be renewed: %s", error)
+        except Exception:
+            log.exception("the member Lease could not be renewed")
 
     async def _renew(self) -> None:
-        """One that somebody took away is made again: then others had taken this member for dead."""
+        """One that somebody else has changed or taken away is made again: others may have taken it for dead."""
         body = self._body(_MEMBER, self.name, epoch=1)
-        name = body["metadata"]["name"]
-        change = {"spec": {"renewTime": body["spec"]["renewTime"]}, "metadata": body["metadata"]}
-        if await self._do(self._client.patch("leases", name, change)) is None:
-            await self._do(self._client.create("leases", body))
-            self.lapsed = self._keeping is not None
+        name, meta = body["metadata"]["name"], body["metadata"]
+        spec = {word: body["spec"][word] for word in ("holderIdentity", "renewTime")}
+        began = time.monotonic()
+        as_it_was = {"metadata": {**meta, "resourceVersion": self._version}, "spec": spec}
+        changed = await self._do(self._client.patch("leases", name, as_it_was)) if self._version else None
+        if changed is None:
+            try:
+                changed = await self._do(self._client.patch("leases", name, {"metadata": meta, "spec": spec}))
+                changed = changed or await self._do(self._client.create("leases", body))
+            finally:  # it may be there, whatever is heard of it
+                self.lapsed = self._keeping is not None
+        self._version = changed["metadata"]["resourceVersion"] if changed is not None else ""
         self.lapsed = self.lapsed or time.monotonic() - self._renewed > self._dead_seconds
-        self._renewed = time.monotonic()
+        self._renewed = max(self._renewed, began)
 
     async def _look(self) -> None:
         """See which members' Leases have changed. What is in the place of one and is none counts for nothing."""

@@ -23,7 +23,7 @@ from cubicle.drivers.kubernetes.objects import (
     records_selector,
     rightful,
 )
-from cubicle.machine.errors import SandboxError
+from cubicle.machine.errors import SandboxError, StartFailed
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +61,8 @@ class Records:
         """Who writes: the name of this replica."""
         self._owners: dict[str, str] = {}
         """Of sandboxes that were seen: a hint, by which a record is had by its name."""
+        self.owns: Callable[[str], Awaitable[bool]] = nobody
+        """Whether this replica is to be the holder of an owner's record that names another."""
 
     async def of_owner(self, owner: str) -> Record | None:
         """The owner's record, if the sandbox that it names is the owner's.
@@ -149,6 +151,15 @@ class Records:
     def is_ours(self, record: Record) -> bool:
         return not self._exclusive or record.holder == self.holder
 
+    async def ours(self, record: Record) -> Record:
+        """The record, before something is done with its sandbox. Raises StartFailed if another replica has the chat by
+        now. The command line may have made it: then this replica is its holder from now on."""
+        if self.is_ours(record):
+            return record
+        if await self.owns(record.owner) and (taken := await self.take_over(record)) is not None:
+            return taken
+        raise StartFailed("Another replica of the service has this chat.")
+
     async def release(self, record: Record) -> Record | None:
         """Let another replica be its holder."""
         return await self._changed(record, {}, {"holderIdentity": ""})
@@ -184,3 +195,7 @@ class Records:
         if record.kind == "chat":
             self._owners[record.sandbox] = record.owner
         return record
+
+
+async def nobody(owner: str) -> bool:
+    return False

@@ -76,20 +76,26 @@ class Removal:
             for record in records
             if record.kind == "removed" and record.sandbox not in owned and self._concerns(record, others_after)
         ]
-        self._left = False
+        self._left, failed = False, None
         while asked:
             some, asked = asked[:_MANY], asked[_MANY:]
             ready = [record for record in some if not await self._has_pods(record.sandbox)]
             self._left = self._left or len(ready) < len(some)
             if not ready:
                 continue
-            await self._remove_files([record.sandbox for record in ready])
+            try:
+                await self._remove_files([record.sandbox for record in ready])
+            except SandboxError as error:
+                failed = error  # those that come after these are not held up
+                continue
             in_trash = {record.sandbox: record for record in records if record.kind == "trash"}
             for record in ready:
                 if record.sandbox in in_trash:
                     await self._records.remove(in_trash[record.sandbox])
                 await self._records.remove(record)
             done += len(ready)
+        if failed is not None:
+            raise failed
         return done
 
     def _concerns(self, record: Record, others_after: float | None) -> bool:

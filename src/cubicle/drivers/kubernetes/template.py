@@ -300,10 +300,13 @@ def _downward(name: str, path: str) -> Object:
 
 
 _REMOVE = """
-import os, shutil, sys
+import shutil, sys
+failed = []
 for name in sys.argv[1:]:
     try: shutil.rmtree("/files/" + name)
     except FileNotFoundError: pass
+    except OSError as error: failed.append(str(error))
+sys.exit("; ".join(failed) or 0)
 """
 
 

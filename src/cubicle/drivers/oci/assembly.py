@@ -8,7 +8,7 @@ import os
 import shutil
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -25,6 +25,7 @@ from cubicle.drivers.oci.config import (
     guest_mounts,
 )
 from cubicle.drivers.oci.disk import Disk, DiskMode
+from cubicle.drivers.oci.filled_template import FilledTemplates
 from cubicle.drivers.oci.guests import GuestFile
 from cubicle.drivers.oci.host import CGROUPS, HostPath
 from cubicle.drivers.oci.identity import KernelIdentities, KernelIdentity
@@ -32,6 +33,7 @@ from cubicle.drivers.oci.process import ProcessId
 from cubicle.drivers.oci.records import Meta, OciHome, OciRecords, OciRun
 from cubicle.machine.errors import SandboxError, StartFailed
 from cubicle.record import BadRecord
+from cubicle.sandbox.clock import CLOCK_FILE, kept_reading
 from cubicle.sandbox.driver import SandboxLimits
 from cubicle.sandbox.free_space import FreeSpace
 
@@ -91,21 +93,21 @@ class Assembly:
     space: FreeSpace
     identities: KernelIdentities
     agents: Path | None = None
+    filled: FilledTemplates = field(default_factory=FilledTemplates)
 
     def prepare(self, home: OciHome, owner: str | None) -> AssembledSandbox:
         """Disk, overlay, socket and bundle of a sandbox that is down."""
-        if not home.path.exists():
-            self._make(home.name)
-        if owner is not None:
-            self.records.bind(home, owner)
-        meta = repair.known_meta(home, self.today)
-        disk = self.disk(home, meta)
-        who = self.identities.claim(home.path, self._stage(home), disk.target)
-        base = self._base_of(meta)
+        who = self.identities.claim(home.path, self._stage(home), self.disk(home, None).target)
         rootfs = self._stage(home) / "rootfs"
         rootfs.mkdir(exist_ok=True)
         with self.identities.namespaces(who) as made:
-            disk.attach(self.space.measure().above_floor)
+            if not home.path.exists():
+                self._make(home.name)
+            if owner is not None:
+                self.records.bind(home, owner)
+            meta = repair.known_meta(home, self.today)
+            disk, base = self.disk(home, meta), self._base_of(meta)
+            disk.attach(self.space.measure().above_floor, lambda: kept_reading(self.records.root / CLOCK_FILE))
             self.identities.mount_root(who, made.result(), base.rootfs, disk.target, rootfs)
         if not self.hands_over:
             _fill_tmp(rootfs, who.first_id)
@@ -129,7 +131,10 @@ class Assembly:
     def _make(self, name: str) -> None:
         """Make a sandbox that is whole and on disk when it appears among the others."""
         draft = self.records.draft(name)
-        self.disk(draft, None).make(self.disk_mode, self.records.root / "templates")
+        disk, templates = self.disk(draft, None), self.records.root / "templates"
+        image = self.disk_mode is DiskMode.IMAGE
+        filled = self.filled.find(templates, disk.size, disk.first_id) if image else None
+        disk.make(self.disk_mode, templates, filled)
         draft.save_meta(self.today)
         self.records.publish(draft)
 
@@ -172,7 +177,8 @@ class Assembly:
             self.identities.settle(stage)
             self.disk(home, None).detach()
             self.identities.release(home.path)
-            shutil.rmtree(stage, ignore_errors=True)
+            shutil.rmtree(stage / "host", ignore_errors=True)
+            mounts.remove_points(stage)
         home.forget_run()
 
     def remove(self, home: OciHome) -> None:

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from cubicle.drivers.oci import mounts, repair
 from cubicle.drivers.oci.assembly import Assembly
-from cubicle.drivers.oci.host import CGROUPS, OWN_FOLDERS, HostPath
+from cubicle.drivers.oci.host import CGROUPS, OWN_NAMES, HostPath
+from cubicle.drivers.oci.records import OciHome, OciRun
 from cubicle.drivers.oci.runtimes import Runtime, RuntimeFailed, find
 
 log = logging.getLogger(__name__)
@@ -30,16 +31,24 @@ async def clean(assembly: Assembly) -> None:
 
 def leave(place: HostPath) -> None:
     """Remove the driver's own folders of this boot, if no sandbox is up."""
-    if place.stage.exists() and not set(os.listdir(place.stage)) - set(OWN_FOLDERS):
+    if place.stage.exists() and not set(os.listdir(place.stage)) - OWN_NAMES:
         shutil.rmtree(place.stage, ignore_errors=True)
         for cgroup in _cgroups(place.cgroup):
             with contextlib.suppress(OSError):
                 cgroup.rmdir()
 
 
-def used_runtimes(stage: Path) -> list[Runtime]:
-    """Those that have state here: the setting may have changed since."""
-    return [runtime for used in os.listdir(stage / "state") for runtime in find(used, stage)]
+def used_runtimes(stage: Path, name: str | None = None) -> list[Runtime]:
+    """Those that have state here, or of this sandbox: the setting may have changed since."""
+    used = [folder for folder in (stage / "state").iterdir() if name is None or (folder / name).exists()]
+    return [runtime for folder in used for runtime in find(folder.name, stage)]
+
+
+def runtimes_of(stage: Path, home: OciHome, run: OciRun | None) -> list[Runtime]:
+    """Those that may have started a sandbox; without a record, whoever has state of it; of a damaged one, all."""
+    if run is not None:
+        return find(run.runtime, stage)
+    return used_runtimes(stage, None if home.has_run() else home.name)
 
 
 def _left_over(assembly: Assembly) -> set[str]:
@@ -54,7 +63,7 @@ def _left_over(assembly: Assembly) -> set[str]:
         else:
             known.add(home.name)
     stage = assembly.place.stage
-    staged = {entry for entry in os.listdir(stage) if entry not in OWN_FOLDERS}
+    staged = {entry for entry in os.listdir(stage) if entry not in OWN_NAMES}
     staged |= {entry.name for entry in (stage / "state").glob("*/*") if entry.is_dir()}
     return (known | staged) - up
 

@@ -12,11 +12,12 @@ import contextlib
 import errno
 import fcntl
 import logging
+import math
 import os
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -24,17 +25,19 @@ from pathlib import Path
 from cubicle import durable, record
 from cubicle.drivers.oci import ext4, loops, mounts, quota
 from cubicle.machine.errors import NoSpace
+from cubicle.record import BadRecord
 
 log = logging.getLogger(__name__)
 
 # The inode tables need no zeroing: the image is sparse, so they read as zeros already.
 _EXT4_OPTIONS = "noinit_itable,discard,errors=remount-ro"
+NEW_SKILLS = ".skills"
 _BIND = 4096
 _CHUNK = 8 * 1024 * 1024
 _MKFS_SECONDS = 60
 _CLONE = 0x40049409  # FICLONE
 _BUSY_SECONDS = 15.0
-_COPY_DAYS = 7
+_COPY_SECONDS = 7 * 86400.0
 _UNREPAIRED, _BEFORE_REPAIR = "disk.unrepaired.img", "disk.before-repair.img"
 _FAULTS = (errno.EUCLEAN, errno.EBADMSG, errno.EIO, errno.EINVAL, errno.EROFS, errno.ENODATA)
 """How a mount of a damaged file system fails."""
@@ -75,21 +78,24 @@ class Disk:
         """The image as it was before its last repair; kept for some days."""
         return self.home / _BEFORE_REPAIR
 
-    def make(self, mode: DiskMode, templates: Path) -> None:
-        """Make an empty one."""
+    def make(self, mode: DiskMode, templates: Path, filled: Path | None = None) -> None:
+        """Make an empty one, or a copy of one that is `filled`."""
         if mode is DiskMode.IMAGE:
-            copy_sparse(template(templates, self.size), self.image, share=False)
+            copy_sparse(filled or template(templates, self.size), self.image, share=False)
             durable.sync_file(self.image)
             return
         self.tree.mkdir(mode=0o710)
         if mode is DiskMode.QUOTA:
             quota.limit(self.tree, self.size, str(self.tree))
 
-    def attach(self, room: int = 0) -> None:
-        """Mount it at the target, with its layout. A damaged one is repaired; a copy of it may take `room` bytes."""
+    def attach(self, room: int = 0, now: Callable[[], float | None] = lambda: None) -> None:
+        """Mount it at the target, with its layout. A damaged one is repaired; a copy of it may take `room` bytes.
+
+        The copy is kept for some days by the service clock, which `now` reads. The date does not count: disks are
+        damaged by power cuts, and after those machines come up with a wrong one."""
         self.target.mkdir(parents=True, exist_ok=True)
         if self.image.exists():
-            self._attach_image(room)
+            self._attach_image(room, now)
         else:
             mounts.mount(str(self.tree), self.target, "none", _BIND)
         try:
@@ -103,13 +109,13 @@ class Disk:
         mounts.unmount(self.target)
 
     def remove(self) -> None:
-        """Remove all of it. Nothing of the sandbox runs any more; `rm` copes with trees of any depth."""
+        """Remove all of it. Nothing of the sandbox runs any more."""
         if self.tree.exists():
-            subprocess.run(["rm", "-rf", "--one-file-system", "--", str(self.tree)], check=True)
+            remove_tree(self.tree)
         for image in (self.image, self.unrepaired, self.before_repair):
             image.unlink(missing_ok=True)
 
-    def _attach_image(self, room: int) -> None:
+    def _attach_image(self, room: int, now: Callable[[], float | None]) -> None:
         found = ext4.superblock(self.image)
         if found is None or found.errors:
             self._repair(room)
@@ -125,8 +131,28 @@ class Disk:
             mounts.unmount(self.target)
             self._repair(room)
             self._mount_image()
-        elif self.before_repair.exists() and time.time() - self.before_repair.stat().st_mtime > _COPY_DAYS * 86400:
+        elif self.before_repair.exists():
+            self._forget_copy(now())
+
+    @property
+    def _copy_note(self) -> Path:
+        """When the copy from before the last repair was seen first, by the service clock."""
+        return self.home / "disk.before-repair.json"
+
+    def _forget_copy(self, now: float | None) -> None:
+        """Remove the copy from before the last repair after its time; late where that is not known, and never early."""
+        try:
+            since = record.read(self._copy_note).number("reading")
+        except (FileNotFoundError, BadRecord):
+            since = math.inf
+        if now is None:
+            return
+        if since > now:
+            with contextlib.suppress(OSError):
+                record.write(self._copy_note, {"reading": now})
+        elif now - since > _COPY_SECONDS:
             self.before_repair.unlink()
+            record.remove(self._copy_note)
 
     def _mount_image(self) -> None:
         if found := ext4.superblock(self.image):
@@ -161,7 +187,8 @@ class Disk:
                 ext4.clear_errors(device)
         if copied:
             os.utime(self.unrepaired)
-            self.unrepaired.replace(self.before_repair)
+            record.remove(self._copy_note)  # of the copy before this one
+            durable.move(self.unrepaired, self.before_repair)
         seconds = round(time.monotonic() - began, 1)
         log.warning("the disk of sandbox %s is repaired", self.home.name, extra={"seconds": seconds})
 
@@ -176,7 +203,8 @@ class Disk:
                 if self.image.stat().st_blocks * 512 > room:
                     return False
                 copy_sparse(self.image, draft)
-            draft.replace(self.unrepaired)
+            durable.sync_file(draft)  # before the repair changes anything
+            durable.move(draft, self.unrepaired)
         except OSError as error:
             draft.unlink(missing_ok=True)
             if error.errno not in _FULL:
@@ -193,12 +221,12 @@ class Disk:
             ("work", 0, 0o700),
             ("uploads", root, 0o755),
             ("outputs", root + 1000, 0o755),
-            (".skills", root, 0o755),
+            (NEW_SKILLS, root, 0o755),
         ):
             folder = self.target / name
             folder.mkdir(mode=mode, exist_ok=True)
             os.chown(folder, owner, owner)
-        os.rename(self.target / ".skills", self.target / "skills")  # the last one says that all are there
+        os.rename(self.target / NEW_SKILLS, self.target / "skills")  # the last one says that all are there
 
 
 def probe(folder: Path) -> DiskMode:
@@ -218,19 +246,25 @@ def probe(folder: Path) -> DiskMode:
     return DiskMode.WATCHDOG
 
 
-def template(folder: Path, size: int) -> Path:
-    """A formatted image of this size, made once: copying its few blocks is faster than formatting again."""
-    path = folder / f"ext4-{size}.img"
+def template(
+    folder: Path, size: int, name: str = "", content: Callable[[], tempfile.TemporaryDirectory[str]] | None = None
+) -> Path:
+    """A formatted image of this size, made once: copying its few blocks is faster than formatting again. One with
+    `content`, which is asked for a folder, has another name."""
+    path = folder / (name or f"ext4-{size}.img")
     if os.path.lexists(path):
         if _is_ext4(path, size):
             return path
         record.keep_bad(path)
     record.make_folder(folder)
-    with tempfile.NamedTemporaryFile(dir=folder, prefix=".ext4-") as fresh:
+    with (
+        tempfile.NamedTemporaryFile(dir=folder, prefix=".ext4-") as fresh,
+        content() if content else contextlib.nullcontext() as filling,
+    ):
         fresh.truncate(size)
         options = "-q -F -m 0 -b 4096 -J size=4 -O ^resize_inode -E lazy_itable_init=1,lazy_journal_init=1,nodiscard"
         subprocess.run(
-            ["mkfs.ext4", *options.split(), fresh.name],
+            ["mkfs.ext4", *options.split(), *(["-d", filling] if filling else []), fresh.name],
             check=True,
             capture_output=True,
             stdin=subprocess.DEVNULL,
@@ -256,6 +290,13 @@ def damaged_copies(sandboxes: Path) -> Iterator[Path]:
     """The copies of damaged images under a folder of sandboxes."""
     for name in (_UNREPAIRED, _BEFORE_REPAIR):
         yield from sandboxes.glob(f"*/{name}")
+
+
+def remove_tree(folder: Path) -> None:
+    """Remove a folder with all in it; `rm` copes with trees of any depth. Raises OSError if something is left."""
+    done = subprocess.run(["rm", "-rf", "--one-file-system", "--", str(folder)], stdin=subprocess.DEVNULL, check=False)
+    if done.returncode != 0:
+        raise OSError(errno.EIO, "Not all of it could be removed", str(folder))
 
 
 def copy_sparse(source: Path, target: Path, *, share: bool = True) -> None:

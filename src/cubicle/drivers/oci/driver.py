@@ -12,7 +12,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,13 +21,27 @@ from cubicle.drivers.common import unix_sockets
 from cubicle.drivers.common.completion import complete, in_thread
 from cubicle.drivers.common.instance import SharedLock, instance_of
 from cubicle.drivers.common.one_host import OneHost
-from cubicle.drivers.oci import cleaning, disk, ext4, freezer, guests, host, rescue, runtimes, space, transparent_proxy
+from cubicle.drivers.oci import (
+    cleaning,
+    disk,
+    ext4,
+    freezer,
+    guests,
+    host,
+    rescue,
+    runtimes,
+    sandbox_lock,
+    space,
+    transparent_proxy,
+)
 from cubicle.drivers.oci.assembly import AssembledSandbox, Assembly, ImageBases
 from cubicle.drivers.oci.cgroup_moves import CgroupMoves
 from cubicle.drivers.oci.disk import DiskMode
+from cubicle.drivers.oci.disk_watches import DiskWatches
+from cubicle.drivers.oci.filled_template import FilledTemplates
 from cubicle.drivers.oci.id_ranges import IdRanges, is_own
 from cubicle.drivers.oci.identity import KernelIdentities
-from cubicle.drivers.oci.look import DiskScan, is_up, over_limit
+from cubicle.drivers.oci.look import DiskScan, is_up
 from cubicle.drivers.oci.namespaces import NamespaceMaker
 from cubicle.drivers.oci.process import ProcessId
 from cubicle.drivers.oci.records import OciHome, OciRecords, OciRun
@@ -38,6 +52,7 @@ from cubicle.machine.upload_folder import UploadFolder
 from cubicle.record import BadRecord
 from cubicle.sandbox.driver import Capabilities, DriverHost, SandboxLimits, SandboxSeen
 from cubicle.sandbox.free_space import FreeSpace
+from cubicle.sandbox.initial_files import InitialSource, nothing
 from cubicle.sandbox.lost_found import Lost
 from cubicle.sandbox.trash import Discarded, TrashNote
 from cubicle.tasks import start_task
@@ -49,8 +64,6 @@ _MAX_CONCURRENT_STARTS = 8
 _KILL_SECONDS = 10.0
 _CONNECT_SECONDS = 5.0
 _SOCKET_SECONDS = 20.0
-_WATCH_SECONDS = 15.0
-_DAMAGE_SECONDS = 5.0
 _DEFAULT_LIMITS = SandboxLimits()
 _HOST_PATH = re.compile(r"(?:/[^\s\"':/]+){2,}")
 
@@ -71,6 +84,7 @@ class OciDriver(OneHost):
         transparent: bool = False,
         agents: Path | None = None,
         free_space: FreeSpace | None = None,
+        initial: InitialSource = nothing,
     ) -> None:
         root = Path(os.path.realpath(data_dir))
         instance = instance_of(root)
@@ -83,7 +97,7 @@ class OciDriver(OneHost):
         self._limits = limits
         self._wanted_runtime = runtime
         self._wants_transparent = transparent
-        self._agents = agents
+        self._agents, self._filled = agents, FilledTemplates(initial)
         self._space = free_space or FreeSpace(root, 0)
         self._starts = asyncio.Semaphore(_MAX_CONCURRENT_STARTS)
         self._moves = CgroupMoves()
@@ -92,8 +106,7 @@ class OciDriver(OneHost):
         self._uploads: dict[str, UploadFolder] = {}
         self._watches: list[asyncio.Task[None]] = []
         self._lock = SharedLock(self._records.root / "lock")
-        self._probed = True
-        self._is_open = False
+        self._probed, self._is_open = True, False
         self.runtime: Runtime
         self._assembly: Assembly
 
@@ -141,39 +154,56 @@ class OciDriver(OneHost):
 
     async def start(self, name: str, owner: str | None) -> None:
         home = self._records.home(name)
-        if await in_thread(self._trash.holds, name):
-            raise StartFailed("This sandbox is in the trash.")
-        if await in_thread(is_up, home):
-            if owner is not None and home.owner() != owner:
-                await in_thread(self._check_blank, home)
-                await self._bind(home, owner)
-            return
-        await in_thread(self._space.require)
-        self._starting.add(name)
-        try:
-            async with self._starts:
-                await self._start(home, owner)
-        finally:
-            self._starting.discard(name)
+        async with self._only_one_at(home):
+            if await in_thread(self._trash.holds, name):
+                raise StartFailed("This sandbox is in the trash.")
+            if await in_thread(is_up, home):
+                if owner is not None and home.owner() != owner:
+                    await in_thread(self._check_blank, home)
+                    await self._bind(home, owner)
+                return
+            await in_thread(self._space.require)
+            self._starting.add(name)
+            try:
+                async with self._starts:
+                    await self._start(home, owner)
+            finally:
+                self._starting.discard(name)
 
     async def stop(self, name: str) -> None:
         home = self._records.home(name)
-        if home.path.exists():
-            await in_thread(home.save_failure, "")
-            await self._stop(home)
+        async with self._only_one_at(home):
+            if home.path.exists():
+                await in_thread(home.save_failure, "")
+                await self._stop(home)
 
     async def delete(self, name: str) -> None:
         home = self._records.home(name)
-        if home.path.exists():
-            await self._stop(home)
-            await in_thread(self._trash.delete, home)
-        await in_thread(self._trash.purge, name)
+        async with self._only_one_at(home):
+            if home.path.exists():
+                await self._stop(home)
+                await in_thread(self._trash.delete, home)
+            await in_thread(self._trash.purge, name)
+
+    async def delete_blank(self, name: str) -> bool:
+        home = self._records.home(name)
+        async with self._only_one_at(home):
+            if home.path.exists():
+                if not await in_thread(self._records.is_blank, home):
+                    return False
+                await self._stop(home)
+                await in_thread(self._trash.delete, home)
+        return True
+
+    async def purge(self, name: str) -> bool:
+        return await in_thread(self._trash.purge, name)
 
     async def discard(self, name: str, note: TrashNote) -> None:
         home = self._records.home(name)
-        if home.path.exists():
-            await self._stop(home)
-            await in_thread(self._trash.discard, home, note)
+        async with self._only_one_at(home):
+            if home.path.exists():
+                await self._stop(home)
+                await in_thread(self._trash.discard, home, note)
 
     async def discarded(self) -> Sequence[Discarded]:
         return await in_thread(self._trash.discarded)
@@ -211,15 +241,7 @@ class OciDriver(OneHost):
 
     def _network(self, home: OciHome) -> int | None:
         run = home.run()
-        if run is None or not self.runtime.hands_over or not run.process.alive:
-            return None
-        with contextlib.suppress(OSError):
-            namespace = os.open(f"/proc/{run.process.pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-            # Looked at once more: the process may have ended, and its number be another's.
-            if run.process.alive and not os.path.samestat(os.fstat(namespace), os.stat("/proc/self/ns/net")):
-                return namespace
-            os.close(namespace)
-        return None
+        return run.process.network() if run is not None and self.runtime.hands_over else None
 
     async def flush(self, name: str) -> None:
         try:
@@ -252,14 +274,26 @@ class OciDriver(OneHost):
             await in_thread(self._trash.finish)
             await in_thread(runtimes.remove_logs, self._place.stage)
             await in_thread(self._lock.join)
-        watches = {"free space": self._watch_space, "disk watchdog": self._watch_disks}
-        self._watches = [start_task(watch(), name=name) for name, watch in watches.items()]
+        watches = DiskWatches(
+            self._records,
+            space.SpaceWatch(self._records.root, self._place.stage, self._space, self._limits.disk_bytes),
+            self._starting,
+            mode=lambda: self.disk_mode,
+            stop=self._stop_for,
+            probe=self._probe_again,
+        )
+        self._watches = [start_task(watch(), name=name) for name, watch in watches.tasks.items()]
 
     async def _bind(self, home: OciHome, owner: str) -> None:
         try:
             await in_thread(self._records.bind, home, owner)
         except OSError as error:
             raise StartFailed(f"The sandbox could not be given to its chat: {_plain(error)}.") from error
+
+    def _only_one_at(
+        self, home: OciHome, seconds: float = sandbox_lock.BUSY_SECONDS
+    ) -> AbstractAsyncContextManager[None]:
+        return sandbox_lock.only_one_at(self._place.stage / host.BUSY, home.name, seconds)
 
     async def _start(self, home: OciHome, owner: str | None) -> None:
         fresh = not await in_thread(home.path.exists)
@@ -333,11 +367,9 @@ class OciDriver(OneHost):
 
     async def _runtimes_of(self, home: OciHome, run: OciRun | None) -> Sequence[Runtime]:
         """The runtime that a sandbox was started with: the setting may have changed since. All, if that is unknown."""
-        if run is None and await in_thread(home.has_run):
-            return await in_thread(cleaning.used_runtimes, self._place.stage) or [self.runtime]
-        if run is None or run.runtime == self.runtime.name:
-            return [self.runtime]
-        return await in_thread(runtimes.find, run.runtime, self._place.stage) or [self.runtime]
+        if run is None or run.runtime != self.runtime.name:
+            return await in_thread(cleaning.runtimes_of, self._place.stage, home, run) or [self.runtime]
+        return [self.runtime]
 
     async def _find_socket(self, home: OciHome, process: ProcessId) -> None:
         """Wait for the socket that the guest makes itself."""
@@ -368,6 +400,7 @@ class OciDriver(OneHost):
             space=self._space,
             identities=self._identities.tried(base.rootfs, mode, self._records.root, joins=self.runtime.hands_over),
             agents=self._agents,
+            filled=self._filled,
         )
 
     def _check_blank(self, home: OciHome) -> None:
@@ -394,50 +427,17 @@ class OciDriver(OneHost):
         look = DiskScan(self._records, self._assembly, self.runtime.name, self._starting)
         return look.all()
 
-    async def _watch_space(self) -> None:
-        """Keep what runs from filling the host; start anew, once there is space, what came to harm all the same."""
-        watch = space.SpaceWatch(self._records.root, self._place.stage, self._space, self._limits.disk_bytes)
-        loop, since = asyncio.get_running_loop(), 0.0
-        thread = ThreadPoolExecutor(1, "free-space")  # of its own: busy ones must not keep it waiting
-        try:
-            while True:
-                try:
-                    await loop.run_in_executor(thread, watch.look)
-                    if time.monotonic() - since > _DAMAGE_SECONDS and self._space.short_since is None:
-                        since = time.monotonic()
-                        await self._stop_damaged(await loop.run_in_executor(thread, watch.damaged))
-                except (SandboxError, OSError) as error:
-                    log.warning("the free space could not be watched: %s", error)
-                    await asyncio.sleep(_WATCH_SECONDS)
-                await asyncio.sleep(watch.interval)
-        finally:
-            thread.shutdown(wait=False)
-
-    async def _stop_damaged(self, names: Sequence[str]) -> None:
-        """Stop what has a damaged disk: its next start repairs it."""
+    async def _probe_again(self) -> None:
+        """There is space again: what could not be tried on a full disk is."""
         if not self._probed:
             self._assembly = replace(self._assembly, disk_mode=await in_thread(disk.probe, self._records.root))
             self._probed = True
-        for home in map(self._records.home, names):
-            if home.name not in self._starting and await in_thread(is_up, home):
-                log.error("sandbox %s is stopped: its disk is damaged; its next start repairs it", home.name)
-                await self._stop(home)
-                await in_thread(home.save_failure, "its disk was damaged; the next start repairs it")
 
-    async def _watch_disks(self) -> None:
-        """Stop what is over its limit, where the file system cannot refuse the write itself."""
-        while True:
-            await asyncio.sleep(_WATCH_SECONDS)
-            if self.disk_mode is not DiskMode.WATCHDOG:
-                continue  # it can still become that: on a full disk it is not known yet
-            for home in await in_thread(lambda: list(self._records.homes())):
-                try:
-                    if limit := await in_thread(over_limit, home):
-                        await self._stop(home)
-                        reason = f"it used more than its {limit // 1024**2} MiB of disk"
-                        await in_thread(home.save_failure, reason)
-                except (SandboxError, OSError) as error:
-                    log.warning("the disk of sandbox %s could not be watched: %s", home.name, error)
+    async def _stop_for(self, home: OciHome, reason: str) -> None:
+        """Not while somebody else is at it: then it is looked at again later."""
+        async with self._only_one_at(home, 0):
+            await self._stop(home)
+            await in_thread(home.save_failure, reason)
 
 
 def _plain(error: BaseException) -> str:

@@ -28,6 +28,9 @@ from cubicle.sandbox.driver import SandboxLimits
 CGROUPS = Path("/sys/fs/cgroup")
 OWN_FOLDERS = {"logs": 0o700, "state": 0o700, "guest": 0o711}
 """Of the runtimes and the guests, beside those of the sandboxes; with their modes."""
+BUSY = "busy"
+"""The file with the locks of the sandboxes (sandbox_lock.py)."""
+OWN_NAMES = frozenset({*OWN_FOLDERS, BUSY})
 INSTALL = "apt-get install runc"
 _MAX_TRIALS = 100
 _TRIAL_LIMITS = SandboxLimits(memory_bytes=256 * 1024**2, cpus=1.0, pids=64)
@@ -49,7 +52,7 @@ class HostPath:
         for name, mode in OWN_FOLDERS.items():
             (self.stage / name).mkdir(exist_ok=True)
             (self.stage / name).chmod(mode)
-        for name in set(os.listdir(self.stage)) - set(OWN_FOLDERS):
+        for name in set(os.listdir(self.stage)) - OWN_NAMES:
             # Of a sandbox that an older version started: it relied on the folder above.
             with contextlib.suppress(OSError):
                 if (self.stage / name).lstat().st_mode & 0o007:
@@ -155,7 +158,7 @@ async def choose(wanted: str, place: HostPath, memory: Path) -> Runtime:
 
 async def complaint_of(runtime: Runtime, place: HostPath, memory: Path | None) -> str:
     """Why a runtime does not work here, in its own words; empty if it does."""
-    called = " ".join((*runtime.wrapper, runtime.path))
+    called = f"{runtime.path} without {runtime.covered}" if runtime.covered else runtime.path
     key = f"{called} · {runtime.version} · {platform.release()} · {await asyncio.to_thread(_what_is_tried)}"
     seen = await asyncio.to_thread(_remembered, memory)
     if key in seen:

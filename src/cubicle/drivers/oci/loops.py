@@ -74,9 +74,14 @@ def _candidates(memory: Path) -> list[int]:
 
 
 def _remember(memory: Path, number: int) -> None:
-    """Write the number down. On a full disk there is no room for a new file, only in the one that is there."""
+    """Write the number down, whole or not at all; it need not outlive the power, as no loop device does. On a full disk
+    there is no room for a new file, only in the one that is there."""
+    fresh = memory.with_name(".loop.new")
     try:
-        record.write_bytes(memory, str(number).encode())
+        record.clear_folder(memory)
+        fresh.unlink(missing_ok=True)
+        fresh.write_text(str(number))
+        os.replace(fresh, memory)
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise

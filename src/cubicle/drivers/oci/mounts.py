@@ -7,7 +7,10 @@ import errno
 import os
 import re
 import struct
-from contextlib import ExitStack
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 NOSUID, NODEV, NOEXEC = 2, 4, 8
@@ -17,6 +20,8 @@ _OPEN_TREE, _MOVE_MOUNT, _MOUNT_SETATTR = 428, 429, 442
 """Numbers of system calls that libc may not know; the same on every architecture."""
 _CLONE_TREE, _CLOSE_ON_EXEC, _EMPTY_PATH, _MOVE_EMPTY_PATH = 1, os.O_CLOEXEC, 0x1000, 4
 _IDMAP = 0x00100000
+_NEW_MOUNTS = 0x00020000
+_RECURSIVE, _SLAVE = 0x4000, 0x80000
 _HERE = -100
 _LAYERS = ("lowerdir", "upperdir", "workdir")
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -42,6 +47,19 @@ def unmount(target: Path) -> None:
                 return
             if code != errno.EBUSY or _libc.umount2(os.fsencode(target), _DETACH) != 0:
                 raise OSError(code, f"unmounting: {os.strerror(code)}", str(target))
+
+
+def remove_points(folder: Path) -> None:
+    """Remove a folder of mount points, with the plain files in it. What is mounted there all the same stays whole, as
+    does whatever is in a folder: it can be a disk with somebody's files."""
+    for entry in list(os.scandir(folder)):
+        with suppress(OSError):
+            if entry.is_dir(follow_symlinks=False):
+                os.rmdir(entry.path)
+            else:
+                os.unlink(entry.path)
+    with suppress(OSError):
+        os.rmdir(folder)
 
 
 def overlay(lower: Path, upper: Path, work: Path, target: Path) -> None:
@@ -85,6 +103,39 @@ def _call(number: int, *args: int | bytes) -> int:
         code = ctypes.get_errno()
         raise OSError(code, f"mounting with other ids: {os.strerror(code)}")
     return result
+
+
+def run_without(folder: Path, work: Callable[[], int]) -> Future[int]:
+    """Do something, such as starting a program, in a mount namespace in which a folder is empty. Nobody else sees it.
+
+    In a thread that ends there: it never comes back from that namespace.
+    """
+    done: Future[int] = Future()
+
+    def run() -> None:
+        if not done.set_running_or_notify_cancel():
+            return
+        try:
+            _enter_own()
+            mount("none", folder, "tmpfs", NOSUID | NODEV | NOEXEC, "mode=700,size=1m")
+            done.set_result(work())
+        except BaseException as error:  # noqa: BLE001 — whoever waits for it is told
+            done.set_exception(error)
+
+    try:
+        threading.Thread(target=run, name="mount namespace", daemon=True).start()
+    except RuntimeError as error:
+        raise OSError(errno.EAGAIN, str(error)) from None
+    return done
+
+
+def _enter_own() -> None:
+    """A mount namespace for this thread alone, of whose mounts no other hears. What is unmounted elsewhere is unmounted
+    here, too: a disk would not be written to its end before. Raises OSError."""
+    if _libc.unshare(_NEW_MOUNTS) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, f"a mount namespace: {os.strerror(code)}")
+    mount("none", Path("/"), "none", _RECURSIVE | _SLAVE)
 
 
 def below(folder: Path) -> list[Path]:

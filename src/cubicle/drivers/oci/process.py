@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 from dataclasses import dataclass
@@ -58,6 +59,16 @@ class ProcessId:
         finally:
             os.close(fd)
         return True
+
+    def network(self) -> int | None:
+        """An open descriptor of its network namespace, if that is not the host's own; whoever asked closes it."""
+        with contextlib.suppress(OSError):
+            namespace = os.open(f"/proc/{self.pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+            # Looked at once it is open: the process may have ended, and its number be another's.
+            if self.alive and not os.path.samestat(os.fstat(namespace), os.stat("/proc/self/ns/net")):
+                return namespace
+            os.close(namespace)
+        return None
 
     def _send_kill(self) -> int | None:
         """A pidfd of the process, which has the signal; None if it is gone."""

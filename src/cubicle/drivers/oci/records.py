@@ -16,7 +16,6 @@ A removed sandbox lies in DATA_DIR/trash/<name>/ (trash.py).
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import logging
 import os
 import re
@@ -37,6 +36,7 @@ log = logging.getLogger(__name__)
 _WORD = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _MAX_REASON = 4096
 _MAX_DISK = 1 << 60
+_LOCK_SECONDS = 10.0
 
 
 class BadName(SandboxError):
@@ -178,7 +178,7 @@ class OciRecords:
 
     def make_folders(self) -> None:
         for folder in (self.root, self.sandboxes, self.owners, self.making, self.trash):
-            record.make_folder(folder)
+            record.make_root(folder)
 
     def home(self, name: str) -> OciHome:
         return OciHome(self.sandboxes / _word(name))
@@ -238,6 +238,13 @@ class OciRecords:
             raise BadRecord("its owner has another sandbox")
         return copy
 
+    def is_blank(self, home: OciHome) -> bool:
+        """Whether a sandbox is known to be nobody's."""
+        try:
+            return self.owner_of(home, self.owned()) is None
+        except BadRecord:
+            return False
+
     def bind(self, home: OciHome, owner: str) -> None:
         """Give a sandbox to an owner for good. An owner has one sandbox, a sandbox one owner."""
         link = self.owners / _word(owner)
@@ -252,13 +259,14 @@ class OciRecords:
 
     @contextlib.contextmanager
     def owners_locked(self) -> Iterator[None]:
-        """Nobody else takes an owner from a removed sandbox, or moves one from or to the trash."""
-        folder = os.open(self.owners, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            fcntl.flock(folder, fcntl.LOCK_EX)
+        """Nobody else takes an owner from a removed sandbox, or moves one from or to the trash. It is held for moments:
+        who holds it for long is stopped or ill, and holds up others no longer than that. Raises SandboxError."""
+        with contextlib.ExitStack() as stack:
+            try:
+                stack.enter_context(durable.locked_folder(self.owners, _LOCK_SECONDS))
+            except TimeoutError as error:
+                raise SandboxError(f"The sandboxes of this host cannot be changed. {error}") from None
             yield
-        finally:
-            os.close(folder)
 
     def _claim_from_removed(self, home: OciHome, owner: str) -> bool:
         """Take an owner whose sandbox is gone; False if it is there."""

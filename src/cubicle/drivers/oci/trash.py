@@ -8,9 +8,9 @@ A folder that is being deleted is called <name>.deleting, and the next start of 
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import shutil
-import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -18,10 +18,13 @@ from pathlib import Path
 
 from cubicle import durable, record
 from cubicle.drivers.common.disk_usage import used_bytes
+from cubicle.drivers.oci.disk import remove_tree
 from cubicle.drivers.oci.records import OciHome, OciRecords
 from cubicle.machine.errors import NotRunning, OwnerHasSandbox
 from cubicle.record import BadRecord
 from cubicle.sandbox.trash import Discarded, TrashNote
+
+log = logging.getLogger(__name__)
 
 _NOTE = "discarded.json"
 _DELETING = ".deleting"
@@ -85,13 +88,17 @@ class Trash:
             durable.move(place.path, home.path)
         durable.remove(home.path / _NOTE)
 
-    def purge(self, name: str) -> None:
-        """Delete one for good. Nothing here needs space on the disk."""
+    def purge(self, name: str) -> bool:
+        """Delete one for good; False if it is not here. Nothing here needs space on the disk."""
         place = self._place(name)
-        if place.exists():
-            going = place.with_name(place.name + _DELETING)
-            os.rename(place, going)
-            _delete(going)
+        going = place.with_name(place.name + _DELETING)
+        try:
+            with self.records.owners_locked():
+                os.rename(place, going)
+        except FileNotFoundError:
+            return False
+        _delete(going)
+        return True
 
     def finish(self) -> None:
         """Go on with what a crash left half-deleted."""
@@ -128,5 +135,8 @@ def _see(home: OciHome) -> Discarded:
 
 
 def _delete(folder: Path) -> None:
-    """`rm` copes with trees of any depth."""
-    subprocess.run(["rm", "-rf", "--one-file-system", "--", str(folder)], check=True)
+    """What cannot be removed (a damaged folder, or one where something is mounted) holds up nothing else."""
+    try:
+        remove_tree(folder)
+    except OSError as error:
+        log.error("what is left of a deleted sandbox cannot be removed; the next start tries it again: %s", error)
