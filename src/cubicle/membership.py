@@ -23,7 +23,7 @@ from cubicle.members.hop_keys import HopKeys
 from cubicle.members.owners import Owners
 from cubicle.members.records import MemberRecords, NoRecords
 from cubicle.ports.shares import PortShares
-from cubicle.sandbox.driver import Driver
+from cubicle.sandbox.driver import Driver, ReplicatedDriver
 from cubicle.sandbox.fleet import Fleet
 from cubicle.sandbox.sharing import Alone
 from cubicle.sandbox.slot import Overview
@@ -140,6 +140,8 @@ class Membership(ServiceProcess):
                 await journal.give(digest)
 
         self.owners.read, self.owners.give = read, give
+        if isinstance(driver, ReplicatedDriver):
+            driver.owns = self.owners.still_owns
 
     def draining(self, drain: Drain, fleet: Fleet) -> Drain:
         async def run(is_over: Callable[[], bool]) -> None:

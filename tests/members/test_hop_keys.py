@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from cubicle.core import hop
+from cubicle.core.hop import Hop
+from cubicle.http_api.member_side import MemberSide
 from cubicle.members import hop_keys
 from cubicle.members.hop_keys import HopKeys
 from cubicle.record import BadRecord
@@ -36,3 +41,36 @@ def test_what_is_no_secret_is_refused(tmp_path: Path) -> None:
         HopKeys(file=tmp_path / "short")
     with pytest.raises((OSError, BadRecord)):
         HopKeys(file=tmp_path / "loop")
+
+
+async def _status(side: MemberSide, key: bytes) -> int:
+    """Of a request that a member signed with this key."""
+    value = hop.signed(key, Hop("2-b", "1-a", "http", None), "GET", b"/", time.time())
+    told: list[Any] = []
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Any) -> None:
+        told.append(message)
+
+    scope = {"type": "http", "method": "GET", "path": "/", "raw_path": b"/", "query_string": b"", "headers": []}
+    await side(scope | {"headers": [(hop.HEADER, value)]}, receive, send)
+    return int(told[0]["status"])
+
+
+async def test_a_member_that_has_read_the_new_secret_is_believed_by_one_that_has_not_yet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+
+    file = tmp_path / "secret"
+    file.write_text(f"{OLD}\n")
+    side = MemberSide(app, "1-a", HopKeys(file=file), {})
+    assert await _status(side, OLD.encode()) == 200
+    file.write_text(f"{NEW}\n{OLD}\n")
+    monkeypatch.setattr(hop_keys, "_AGAIN_SECONDS", -1.0, raising=False)
+    assert await _status(side, NEW.encode()) == 200
+    assert await _status(side, OLD.encode()) == 200
+    assert await _status(side, b"forged, and long enough") == 421

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from cubicle.core.chat import Chat
 from cubicle.members import disk_records
 from cubicle.members.disk_records import DiskRecords
 from cubicle.members.owners import Owners
-from cubicle.members.records import Ownership
+from cubicle.members.records import NoRecords, Ownership
 
 CHAT = Chat("left")
 
@@ -71,6 +72,36 @@ async def test_what_cannot_be_written_is_its_own_again(folder: Path) -> None:
             await owners.release([CHAT.digest])
         assert await owners.place(CHAT) is None
         assert owners.owns(CHAT.digest)
+    finally:
+        await records.close()
+
+
+class FailingRecords(DiskRecords):
+    failures = 0
+
+    async def release(self, epochs: Mapping[str, int]) -> None:
+        if self.failures:
+            self.failures -= 1
+            raise NoRecords("The API server does not answer.")
+        await super().release(epochs)
+
+
+async def test_what_could_not_be_released_is_released_later(folder: Path) -> None:
+    """Else nobody else could take the chat before this member ends, and this one, which ends, does not take it."""
+    records = FailingRecords(folder, 1)
+    (await records.open()).close()
+    owners, again = Owners(records), Chat("again")
+    try:
+        for chat in (CHAT, again):
+            assert await owners.place(chat) is None
+        records.failures = 1
+        with pytest.raises(NoRecords):
+            await owners.release([CHAT.digest, again.digest])
+        assert await owners.place(again) is None  # it was asked for it meanwhile: it stays taken
+        owners.leaving = True
+        await owners.release([])
+        assert await records.owner(CHAT.digest) is None
+        assert await records.owner(again.digest) == Ownership(records.name, 2)
     finally:
         await records.close()
 

@@ -184,6 +184,31 @@ async def test_leases_that_make_no_sense_are_nobody_and_keep_nobody_from_the_oth
         await first.close()
 
 
+async def test_a_member_whose_lease_somebody_changed_is_there_again_and_looks_at_its_chats(tmp_path: Path) -> None:
+    make = await asyncio.to_thread(on_a_cluster, tmp_path)
+    changed, other = make(1), make(2)
+    (await changed.open()).close()
+    (await other.open()).close()
+    try:
+        assert isinstance(changed, LeaseRecords)
+        assert changed._keeping is not None
+        changed._keeping.cancel()
+        await changed._renew()
+        assert not changed.lapsed
+        name = f"small-member-{changed.name}"
+        await changed._client.patch("leases", name, {"spec": {"holderIdentity": "somebody"}})
+        assert await other.living() == [other.name]
+        await changed._renew()
+        assert changed.lapsed
+        assert await other.living() == sorted([changed.name, other.name])
+        changed.lapsed = False
+        await changed._renew()
+        assert not changed.lapsed
+    finally:
+        await other.close()
+        await changed.close()
+
+
 async def test_a_member_that_is_silent_is_dead_after_a_while(tmp_path: Path) -> None:
     make = await asyncio.to_thread(on_a_cluster, tmp_path)
     silent, other = make(1), make(2)

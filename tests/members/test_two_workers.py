@@ -44,6 +44,18 @@ async def test_a_chat_has_one_sandbox_whoever_is_asked(pair: Sequence[Worker]) -
     assert await first.bash("two", "echo $((6*7))") == "42\n"
 
 
+async def test_a_request_has_one_id_wherever_it_is_answered(pair: Sequence[Worker]) -> None:
+    owner, _ = pair
+    await owner.bash("one", "true")
+    for worker in pair:
+        answer = await worker.client.get("/files/one/none")
+        assert answer.status_code == 404
+        (id,) = answer.headers.get_list("X-Request-Id")
+        async with asyncio.timeout(20):  # the line comes behind the answer
+            while not all(id in member.log() for member in {owner, worker}):
+                await asyncio.sleep(0.02)
+
+
 async def test_both_are_asked_for_a_new_chat_at_once(pair: Sequence[Worker]) -> None:
     for number in range(5):
         asked = (worker.bash(f"race-{number}", "cat /etc/hostname; echo x >> ~/runs") for worker in [*pair] * 4)

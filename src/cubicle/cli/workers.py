@@ -87,14 +87,18 @@ class _Parent:
         self._signals += 1
         self._over.set()
         for process in self._running.values():
-            with contextlib.suppress(ProcessLookupError):
-                process.send_signal(signal.SIGTERM)
+            self._signal(process)
+
+    @staticmethod
+    def _signal(process: asyncio.subprocess.Process) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            process.send_signal(signal.SIGTERM)
 
     async def _until_ready(self, worker: _Worker) -> int | None:
         """Start it; None once it serves, or the exit code of one that did not come so far."""
-        self._running[worker.slot] = await worker.start()
-        if self._signals:
-            self._end()
+        process = self._running[worker.slot] = await worker.start()
+        if self._signals:  # it came while this one was started; the others have it
+            self._signal(process)
         return None if await worker.ready() else await self._ended(worker)
 
     async def _ended(self, worker: _Worker) -> int:

@@ -67,7 +67,7 @@ class Peers:
             try:
                 answers = await self.ask(SANDBOXES)
                 self._seen = await asyncio.to_thread(_all_parsed, answers)
-            except (NoRecords, ValueError) as error:
+            except NoRecords as error:
                 log.warning("the sandboxes of other members are not known: %s", error)
             except Exception:
                 log.exception("the sandboxes of other members are not known")
@@ -95,7 +95,14 @@ def parsed(body: bytes) -> Sequence[Overview]:
 
 
 def _all_parsed(answers: Mapping[str, bytes]) -> dict[str, Sequence[Overview]]:
-    return {holder: parsed(body) for holder, body in answers.items()}
+    """One of another version may tell something else: of it nothing is known, and of the others all."""
+    found = {}
+    for holder, body in answers.items():
+        try:
+            found[holder] = parsed(body)
+        except ValueError as error:
+            log.warning("the sandboxes of another member are not known: %s", error)
+    return found
 
 
 def _overview(

@@ -1,6 +1,6 @@
 """The secret that members sign with, from one file that all have: the first line signs, every line is believed.
 
-To change it: put the new one first, wait until all members have read the file, then take the old one away.
+To change it: put the new one last, then first, then take the old one away, each when all members have the file before.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from cubicle.record import BadRecord
 log = logging.getLogger(__name__)
 
 _LOOK_SECONDS = 5.0
+_AGAIN_SECONDS = 0.5
+"""For one that was signed with what is not known: another member may have read the file already."""
 _MIN_LENGTH = 16
 _MAX_SIZE = 64 * 1024
 
@@ -35,13 +37,21 @@ class HopKeys:
 
     @property
     def believed(self) -> tuple[bytes, ...]:
-        if self._file is not None and time.monotonic() - self._looked > _LOOK_SECONDS:
+        self._look(_LOOK_SECONDS)
+        return self._keys
+
+    def believed_now(self) -> tuple[bytes, ...]:
+        """The same, of the file as it is."""
+        self._look(_AGAIN_SECONDS)
+        return self._keys
+
+    def _look(self, seconds: float) -> None:
+        if self._file is not None and time.monotonic() - self._looked > seconds:
             self._looked = time.monotonic()
             try:
                 self._keys = _read(self._file)
             except (BadRecord, OSError) as error:
                 log.error("the secret of the members cannot be read, and stays as it was: %s", error)
-        return self._keys
 
 
 def _read(file: Path) -> tuple[bytes, ...]:

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iter
 from contextlib import asynccontextmanager, contextmanager
 
 from cubicle.core.chat import Chat
-from cubicle.members.records import MemberRecords, NoRecords
+from cubicle.members.records import MemberRecords, NoRecords, Ownership
 from cubicle.tasks import start_task
 
 log = logging.getLogger(__name__)
@@ -43,6 +43,10 @@ class Owners:
         self._giving: dict[str, asyncio.Future[None]] = {}
         """Chats that were its own, of which something may still be written, or whose row is about to go: it does not
         take them before that."""
+        self._unreleased: dict[str, int] = {}
+        """The epochs of chats that it left, whose records may still name it: they are released with the next ones."""
+        self._lapses = 0
+        """How often it has looked at what is its own, because others may have taken it for dead."""
         self.leaving = False
         """It takes no more chats: those that come are another's."""
         self.read: Callable[[str], Awaitable[None]] = _nothing
@@ -67,6 +71,19 @@ class Owners:
     def owned(self) -> Sequence[str]:
         """The chats that it owns."""
         return list(self._mine)
+
+    async def still_owns(self, digest: str) -> bool:
+        """Whether a chat is its own by the records, too; if not, it looks at all that it owns. Asked when something of
+        the chat says that another has it."""
+        epoch = self._mine.get(digest)
+        try:
+            found = await self.records.owner(digest)
+        except NoRecords as error:
+            log.warning("%s", error)
+            return False
+        still = epoch is not None and found == Ownership(self.name, epoch)
+        self.records.lapsed = self.records.lapsed or not still
+        return still
 
     async def place(self, chat: Chat) -> str | None:
         """The member that owns the chat; None if it is this one, as for a chat that nobody owned. Raises NoRecords."""
@@ -105,11 +122,14 @@ class Owners:
             seen = await self.records.owner(digest)
             if seen is not None and await self.records.is_alive(seen.holder):
                 return False
-            got = await self.records.take(digest, seen)
+            self._unreleased.pop(digest, None)
+            got, lapses = await self.records.take(digest, seen), self._lapses
+            if got.holder != self.name or not await self._can_read(digest, got.epoch):
+                return False
+            if not await self._is_still_its_own(digest, got.epoch, lapses):
+                return False
         except NoRecords as error:
             log.error("%s", error)
-            return False
-        if got.holder != self.name or not await self._can_read(digest, got.epoch):
             return False
         self._mine[digest] = got.epoch
         self._guesses.pop(digest, None)
@@ -117,10 +137,16 @@ class Owners:
 
     async def release(self, digests: Collection[str]) -> None:
         """Let another own these, once what is kept of them is on disk. From the call on they are not used here."""
-        with self._leaving(digests) as epochs:
-            for digest in epochs:
-                await self.give(digest)
-            await self.records.release(epochs)
+        left = {digest: epoch for digest, epoch in self._unreleased.items() if digest not in self._mine}
+        self._unreleased = {}
+        with self._leaving(digests) as epochs, self._held_back(left):
+            try:
+                for digest in epochs:
+                    await self.give(digest)
+                await self.records.release({**left, **epochs})
+            except BaseException:
+                self._unreleased |= {**left, **epochs}
+                raise
 
     @contextmanager
     def _leaving(self, digests: Collection[str]) -> Iterator[Mapping[str, int]]:
@@ -171,6 +197,7 @@ class Owners:
                 return seen.holder
             if self.leaving:
                 return await self._successor(digest)
+            self._unreleased.pop(digest, None)
             got = await self.records.take(digest, seen)
             if got.holder == self.name:
                 await self._own(chat, got.epoch)
@@ -179,6 +206,7 @@ class Owners:
 
     async def _own(self, chat: Chat, epoch: int) -> None:
         """From now on it is this member's, unless what there is of it cannot be had."""
+        lapses = self._lapses
         if not await self._can_read(chat.digest, epoch):
             raise NoRecords("What is kept of this chat cannot be read at present.")
         if epoch > 1:
@@ -187,10 +215,21 @@ class Owners:
             await self.taken(chat)
         except Exception:  # its next use says why
             log.exception("the sandbox of a chat that was taken over does not answer", extra={"chat": chat.id})
+        if not await self._is_still_its_own(chat.digest, epoch, lapses):
+            raise NoRecords("The chat changes hands at this moment.")
         self._mine[chat.digest] = epoch
         self._guesses.pop(chat.digest, None)
         if len(self._mine) > _MAX_EMPTY:
             await self._drop_empty()
+
+    async def _is_still_its_own(self, digest: str, epoch: int, lapses: int) -> bool:
+        """Whether nobody has taken it while it was being taken: a look at what is its own did not see it yet."""
+        while lapses != self._lapses:
+            lapses = self._lapses
+            if await self.records.owner(digest) != Ownership(self.name, epoch):
+                self.lost(digest)
+                return False
+        return True
 
     async def _can_read(self, digest: str, epoch: int) -> bool:
         """Read what there is of a chat that was taken; one of which it cannot be had is anybody's again."""
@@ -238,13 +277,24 @@ class Owners:
     async def _look_at_own(self) -> None:
         """This member was not heard of for a while: what others have taken since is theirs."""
         self.records.lapsed = False
-        for digest in self.owned():
-            found = await self.records.owner(digest)
-            if found is not None and found.holder != self.name:
-                log.warning("another member has taken a chat of this one", extra={"epoch": found.epoch})
-                with self._leaving([digest]):
-                    self.lost(digest)
-                    await self._let_go(digest)
+        self._lapses += 1
+        try:
+            for digest in self.owned():
+                await self._look_at_one(digest)
+        except BaseException:
+            self.records.lapsed = True  # what was not looked at may be another's
+            raise
+
+    async def _look_at_one(self, digest: str) -> None:
+        """Leave a chat that is another's by now, or nobody's: whoever took it may have released it since."""
+        epoch = self._mine.get(digest)
+        found = await self.records.owner(digest)
+        if epoch is None or self._mine.get(digest) != epoch or (found is not None and found.holder == self.name):
+            return
+        log.warning("another member has taken a chat of this one", extra={"epoch": found.epoch if found else None})
+        with self._leaving([digest]):
+            self.lost(digest)
+            await self._let_go(digest)
 
     async def _let_go(self, digest: str) -> None:
         try:
