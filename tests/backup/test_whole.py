@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import tarfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -118,6 +119,28 @@ async def test_one_that_is_removed_and_made_anew_meanwhile_is_in_it(driver: Busy
     driver.meanwhile = make_anew
     assert await made_of(kept) == (["one"], {}, [CHAT.digest])
     assert [seen.name for seen in await driver.list()] == ["two"]
+
+
+async def test_a_folder_that_lies_on_another_disk_is_in_it(kept: ChatPlace, tmp_path: Path) -> None:
+    """The operator has put a link in its place, and the service goes by that."""
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "chats").rename(tmp_path / "disk" / "chats")
+    (tmp_path / "chats").symlink_to(tmp_path / "disk" / "chats")
+    output = io.BytesIO()
+    await backup(kept, output, lambda name: None)
+    output.seek(0)
+    with tarfile.open(fileobj=output, mode="r:*") as archive:
+        assert f"data/chats/{CHAT.digest}" in archive.getnames()
+
+
+async def test_what_is_left_out_of_a_chat_is_told(kept: ChatPlace, driver: BusyDriver) -> None:
+    machine = await connect(driver, "one")
+    await machine.output("mkfifo ~/pipe; mkdir ~/closed; echo mine > ~/closed/note; chmod 0 ~/closed")
+    outcome = await backup(kept, io.BytesIO(), lambda name: None)
+    await machine.output("chmod 700 ~/closed")
+    machine.close()
+    assert outcome.done == [CHAT.id]
+    assert [line.partition(":")[0] for line in outcome.without[CHAT.id]] == ["'home/closed'", "'home/pipe'"]
 
 
 @pytest.mark.parametrize("moment", ["before", "at the last moment"])

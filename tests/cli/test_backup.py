@@ -88,7 +88,9 @@ async def test_an_exported_chat_is_the_same_where_it_is_imported(
 ) -> None:
     before = await make_chat(service, "one")
     folder, file = service._data.parent, tmp_path / "one.cubicle"
-    assert "Wrote one to" in await run(folder, "export", "one", str(file))
+    told = await run(folder, "export", "one", str(file))
+    assert "Wrote one to" in told
+    assert "LEFT OUT of one: 'home/" in told
     assert file.stat().st_mode & 0o777 == 0o600
     assert "already" in await run(folder, "export", "one", str(file), code=1)
     assert "Imported one of the tenant main." in await run(elsewhere, "import", str(file))

@@ -59,8 +59,9 @@ class ChatPlace:
 
 async def add_chat(
     kept: ChatPlace, seen: SandboxSeen, known: ChatRecord | None, writer: ArchiveWriter, *, journal: bool
-) -> None:
-    """Everything of a chat. A sandbox that is not up is started, and stopped again unless somebody uses it by then."""
+) -> list[str]:
+    """Everything of a chat; a line for each thing that was left out. A sandbox that is not up is started, and stopped
+    again unless somebody uses it by then."""
     digest = seen.owner or ""
     fields = {"image": seen.image, "since": known.since if known else None}
     if known is not None:
@@ -70,7 +71,7 @@ async def add_chat(
         folder = journal_folder(kept.data_dir) / digest
         await asyncio.to_thread(add_folder, writer, folder, chat_name(digest, JOURNAL), only=is_journal_file)
     async with _up(kept.driver, seen) as machine:
-        await pack(machine, digest, writer, kept.max_files)
+        return await pack(machine, digest, writer, kept.max_files)
 
 
 @asynccontextmanager

@@ -25,6 +25,7 @@ _TIMEOUT = 86_400.0
 _SILENCE = 300.0
 """Seconds that a sandbox may take for the next bytes."""
 _MAX_SAID = 1000
+_MAX_NOTES = 256 * 1024
 
 Found = TypeVar("Found")
 
@@ -33,13 +34,14 @@ class CannotUnpack(Exception):
     """The sandbox could not write the files; the message says why."""
 
 
-async def pack(machine: Machine, digest: str, writer: ArchiveWriter, max_bytes: int) -> None:
-    """All files of a sandbox, as members of an archive. Raises BadArchive if the sandbox sends something else."""
+async def pack(machine: Machine, digest: str, writer: ArchiveWriter, max_bytes: int) -> list[str]:
+    """All files of a sandbox, as members of an archive; what was left out of it, a line for each. Raises BadArchive if
+    the sandbox sends something else."""
     argv = ["python3", "-I", "-c", program("pack"), *(f"{name}={FOLDERS[name]}" for name in AREAS)]
     async with machine.run(argv, cwd="/", merge=False, timeout=_TIMEOUT) as process:
         source = _Output(process, asyncio.get_running_loop())
         try:
-            await asyncio.to_thread(_add_all, source, digest, writer, max_bytes)
+            left_out = await asyncio.to_thread(_add_all, source, digest, writer, max_bytes)
         except BadArchive:
             if not source.errors:
                 raise
@@ -47,16 +49,25 @@ async def pack(machine: Machine, digest: str, writer: ArchiveWriter, max_bytes: 
         exit = await process.wait()
     if exit.code != 0:
         raise BadArchive(f"The sandbox could not pack its files: {one_line(source.errors, 300) or 'it was ended'}")
+    return left_out
 
 
-def _add_all(source: _Output, digest: str, writer: ArchiveWriter, max_bytes: int) -> None:
-    members = TarMembers(source, max_bytes, prefix=chat_name(digest, ""))
+def _add_all(source: _Output, digest: str, writer: ArchiveWriter, max_bytes: int) -> list[str]:
+    members, notes = TarMembers(source, max_bytes, prefix=chat_name(digest, "")), bytearray()
     for member in members:
         if member.place.area not in (*AREAS, LEFT_OUT):
             raise BadArchive("The sandbox sent something that does not belong there.")
-        writer.add(member, members.content())
+        writer.add(member, _heard(members.content(), notes if member.place.area == LEFT_OUT else None))
     while source.read(1 << 16):  # what fills up the last block
         pass
+    return notes.decode(errors="replace").splitlines()[1:]  # below its heading
+
+
+def _heard(content: Iterator[bytes], notes: bytearray | None) -> Iterator[bytes]:
+    for chunk in content:
+        if notes is not None and len(notes) < _MAX_NOTES:
+            notes += chunk
+        yield chunk
 
 
 class _Output:

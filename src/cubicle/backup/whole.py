@@ -45,6 +45,8 @@ class Outcome:
     skipped: list[str] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
+    without: dict[str, list[str]] = field(default_factory=dict)
+    """What was left out of a chat that is in the backup."""
 
 
 Told = Callable[[str], None]
@@ -68,7 +70,8 @@ async def backup(kept: ChatPlace, output: IO[bytes], tell: Told) -> Outcome:
                 now = await kept.driver.find(seen.owner, seen.name)
                 if now is None:
                     continue  # it was removed
-                await add_chat(kept, replace(seen, name=now), known, writer, journal=False)
+                if left_out := await add_chat(kept, replace(seen, name=now), known, writer, journal=False):
+                    outcome.without[name] = left_out
                 outcome.done.append(name)
             except (SandboxError, BadArchive) as error:
                 outcome.failed[name] = str(error)
@@ -82,7 +85,7 @@ def _add_data(writer: ArchiveWriter, data_dir: Path) -> None:
     for entry in sorted(os.scandir(data_dir), key=lambda each: each.name):
         if is_of_host(entry.name):
             continue
-        if entry.is_dir(follow_symlinks=False):
+        if entry.is_dir():  # by a link, too: the operator's, to another disk
             add_folder(writer, Path(entry.path), data_name(entry.name), deep=True)
         elif entry.is_file(follow_symlinks=False):
             add_file(writer, Path(entry.path), data_name(entry.name))

@@ -24,6 +24,7 @@ from cubicle.sandbox.service_lock import only_service_of
 from cubicle.settings import BadSettings, Settings, load
 
 _MIB = 1024**2
+_MAX_TOLD = 5
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
 
@@ -44,6 +45,14 @@ def _tell(name: str) -> None:
     click.echo(f"{one_line(name, 200)} …")
 
 
+def _tell_left_out(chat: str, lines: list[str]) -> None:
+    """Who removes the chat now, or its host, is to know what the file does not have."""
+    for line in lines[:_MAX_TOLD]:
+        click.echo(f"LEFT OUT of {one_line(chat, 200)}: {one_line(line, 500)}", err=True)
+    if len(lines) > _MAX_TOLD:
+        click.echo(f"LEFT OUT of {one_line(chat, 200)}: {len(lines)} in all; left-out.txt has them.", err=True)
+
+
 @click.command()
 @click.argument("chat")
 @click.argument("file", type=_FILE)
@@ -52,7 +61,7 @@ def _tell(name: str) -> None:
 def export(chat: str, file: Path, tenant: str) -> None:
     """Write CHAT to the new FILE: its files, its journal, and checksums of all of it. `cubicle import` reads it."""
 
-    async def act() -> None:
+    async def act() -> list[str]:
         async with _place(load()) as kept:
             key = chat_named(chat, tenant)
             seen = next((each for each in await kept.driver.list() if each.owner == key.digest), None)
@@ -62,11 +71,13 @@ def export(chat: str, file: Path, tenant: str) -> None:
             with new_file(file) as output:
                 writer = await asyncio.to_thread(ArchiveWriter, output, KIND)
                 with contextlib.closing(writer):
-                    await add_chat(kept, seen, known, writer, journal=True)
+                    left_out = await add_chat(kept, seen, known, writer, journal=True)
                     await asyncio.to_thread(writer.finish)
+                return left_out
 
-    asyncio.run(act())
+    left_out = asyncio.run(act())
     click.echo(f"Wrote {chat} to {one_line(str(file), 500)} ({megabytes(file.stat().st_size)}).")
+    _tell_left_out(chat, left_out)
 
 
 @click.command("import")
@@ -102,6 +113,8 @@ def backup(file: Path) -> None:
 
     outcome = asyncio.run(act())
     click.echo(f"Wrote {len(outcome.done)} chats to {one_line(str(file), 500)} ({megabytes(file.stat().st_size)}).")
+    for name, left_out in outcome.without.items():
+        _tell_left_out(name, left_out)
     for name, why in outcome.failed.items():
         click.echo(f"NOT WHOLE: {one_line(name, 200)}: {one_line(why, 500)}", err=True)
     if outcome.failed:
