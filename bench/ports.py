@@ -14,7 +14,10 @@ import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from statistics import median
 
 from websockets.asyncio.client import connect
 
@@ -30,6 +33,7 @@ CLONE_NEWNET = 0x40000000
 ROUNDS = 2000
 SIZE = 1 << 30
 SOCKETS = 500
+TURNS = 9
 SERVER = b"""
 import os, socket, sys, threading
 SIZE = int(sys.argv[2])
@@ -154,24 +158,42 @@ async def latency(ground: Ground, report: Report) -> None:
     report.row("by its name", [one * 1000 for one in through], added < 0.001, f"{added * 1000:.2f} ms added (p50)")
 
 
-def _both(kind: Callable[[Asker], float], direct: Asker, proxied: Asker, pid: int) -> tuple[float, float, float]:
-    """Bytes a second of either, and the seconds of processor that the service took for its part."""
-    plain, before = kind(direct), cpu_seconds(pid)
-    return plain, kind(proxied), cpu_seconds(pid) - before
+@dataclass
+class Turn:
+    """Bytes a second of either way, and the seconds of processor that the service took for its part."""
+
+    plain: float
+    through: float
+    processor: float
+
+    @classmethod
+    def measure(cls, kind: Callable[[Asker], float], direct: Asker, proxied: Asker, pid: int, reverse: bool) -> Turn:
+        plain = 0.0 if reverse else kind(direct)
+        before = cpu_seconds(pid)
+        through = kind(proxied)
+        processor = cpu_seconds(pid) - before
+        return cls(plain or kind(direct), through, processor)
 
 
 async def throughput(ground: Ground, report: Report) -> None:
+    """The share is of two turns side by side: the speed of a machine changes from one minute to the next."""
     direct, proxied = await askers(ground)
     kinds: dict[str, tuple[Callable[[Asker], float], float | None]] = {
         "1 GB down": (Asker.download, 0.7),
         "1 GB down, sendfile": (lambda asker: asker.download("/file"), None),
-        "1 GB up": (Asker.upload, None),
+        "1 GB up": (Asker.upload, 0.7),
     }
     for name, (kind, bar) in kinds.items():
-        rounds = [await asyncio.to_thread(_both, kind, direct, proxied, ground.service.pid) for _ in range(5)]
-        plain, through, cpu = (sorted(each)[2] for each in zip(*rounds, strict=True))
-        share = through / plain
-        text = f"{through / 1e6:.0f} MB/s, directly {plain / 1e6:.0f}: {share:.2f} of it; {cpu:.2f} s of processor"
+        measure = partial(Turn.measure, kind, direct, proxied, ground.service.pid)
+        turns = [await asyncio.to_thread(measure, reverse=number % 2 == 1) for number in range(1 + TURNS)][
+            1:
+        ]  # one warms up
+        share = median(turn.through / turn.plain for turn in turns)
+        plain, through = median(turn.plain for turn in turns), median(turn.through for turn in turns)
+        processor = median(turn.processor for turn in turns)
+        text = (
+            f"{through / 1e6:.0f} MB/s, directly {plain / 1e6:.0f}: {share:.2f} of it; {processor:.2f} s of processor"
+        )
         report.note(name, text, None if bar is None else share >= bar)
 
 

@@ -134,3 +134,10 @@ def test_redirects_to_others_stay_as_they_are(host: str) -> None:
 @pytest.mark.parametrize("host", ["%6cocalhost", "ｌocalhost", "127。0。0。1", "%31%32%37.0.0.1"])
 def test_every_spelling_of_this_machine_stays_in_the_chat(host: str) -> None:
     assert location(f"http://{host}:3000/x".encode(), OWN) == OWN.origin_of(3000).encode() + b"/x"
+
+
+def test_an_address_that_no_browser_has_is_of_no_port_of_the_chat() -> None:
+    odd = replace(VIEW, host=f"{NAME.label}.localhost:99999")
+    assert odd.sibling_of("ftp://3000-evil.example") is None
+    assert odd.sibling_of(f"http://3000-{NAME.id}.localhost:99999") is None
+    assert VIEW.sibling_of(f"http://3000-{NAME.id}.localhost:8081") == 3000

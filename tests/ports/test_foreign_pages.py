@@ -57,6 +57,26 @@ def ancestors(policies: list[str]) -> list[str]:
     return policy.split()[1:]
 
 
+async def test_a_page_of_the_chat_may_ask_before_it_calls_another_port(site: Ground, chat: Chat, port: int) -> None:
+    """Browsers send no cookie with the question."""
+    asked = {"Access-Control-Request-Method": "PUT", "Access-Control-Request-Headers": "content-type"}
+    sibling, neighbour = (f"http://{site.host(each, port + 1)}" for each in (chat, NEIGHBOUR))
+    async with site.client(chat, port, by="nothing", **asked) as client:
+        answer = await client.options("/echo", headers={"Origin": sibling})
+        if site.keys:
+            assert (answer.status_code, answer.content) == (204, b"")
+            told = {name: answer.headers[f"access-control-allow-{name}"] for name in ("origin", "methods", "headers")}
+            assert told == {"origin": sibling, "methods": "PUT", "headers": "content-type"}
+            assert answer.headers["access-control-allow-credentials"] == "true"
+        else:
+            assert answer.json()["method"] == "OPTIONS"  # the program itself is asked
+        for others in ({"Origin": neighbour}, {"Origin": "null"}):
+            refused = await client.options("/echo", headers=others)
+            assert refused.status_code == (401 if site.keys else 403)
+            assert "access-control-allow-origin" not in refused.headers
+        assert (await client.put("/echo", headers={"Origin": sibling})).status_code == (401 if site.keys else 200)
+
+
 async def test_who_may_show_a_port_in_a_frame(site: Ground, chat: Chat, port: int) -> None:
     own = ["'self'", f"http://127.0.0.1:{site.port}", f"http://localhost:{site.port}", EMBEDDER]
     sibling = f"http://{site.host(chat, port + 1)}"
@@ -92,3 +112,20 @@ async def test_wrong_keys_at_a_port_lock_nobody_out_of_the_service(site: Ground,
         assert answer.status_code == 429
     new = {"X-Forwarded-For": "203.0.113.77", **site.key(chat)}
     assert (await site.service.client.get("/api/sandboxes", headers=new)).status_code == 200
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_a_foreign_page_that_has_a_link_does_not_get_the_visitors_cookies(
+    site: Ground, chat: Chat, port: int, method: str
+) -> None:
+    """A public link is known to many, and the program may have signed the visitor in by a cookie of its own."""
+    link = f"cubicle-key={site.token(chat, port)}"
+    foreign = {"Origin": f"http://{site.host(NEIGHBOUR, port)}", "Sec-Fetch-Site": "same-site"}
+    own = {"Origin": f"http://{site.host(chat, port + 1)}", "Sec-Fetch-Site": "same-site"}
+    path = '/headers?lines=["Set-Cookie: signed=in"]&' + link
+    async with site.client(chat, port, by="nothing", Cookie="session=theirs") as client:
+        for sent, shown in ((foreign, False), (own, True), ({}, True)):
+            seen = await client.request(method, f"/echo?{link}", headers=sent)
+            assert seen.status_code == (200 if shown or site.keys else 403)
+            assert ("session=theirs" in seen.text) == shown
+            assert ("Set-Cookie" in (await client.request(method, path, headers=sent)).headers) == shown

@@ -190,7 +190,7 @@ async def test_ports_of_the_sandbox_itself_are_not_forwarded(ground: Ground) -> 
         assert "part of the sandbox itself" in (await process.errors.read()).decode()
 
 
-def socket(ground: Ground, port: int) -> connect:
+def socket(ground: Ground, port: int | str) -> connect:
     address = f"ws://127.0.0.1:{ground.port}/api/chats/{CHAT.id}/ports/{port}/tcp"
     return connect(address, additional_headers=ground.key(CHAT), proxy=None)
 
@@ -305,12 +305,15 @@ async def test_a_message_of_a_forward_has_a_limit(ground: Ground) -> None:
     assert closed.value.rcvd.code == 1009
 
 
-@pytest.mark.parametrize("port", [0, 65536, 10**30])
-async def test_a_number_that_is_no_port_is_not_forwarded(ground: Ground, port: int) -> None:
+@pytest.mark.parametrize("port", ["0", "65536", "9" * 5000], ids=len)
+async def test_a_number_that_is_no_port_is_neither_forwarded_nor_shared(ground: Ground, port: str) -> None:
     await ground.bash(CHAT, "true")
     async with socket(ground, port) as client:
         with pytest.raises(ConnectionClosed) as closed:
             await client.recv()
     assert closed.value.rcvd is not None
     assert (closed.value.rcvd.code, closed.value.rcvd.reason) == (1008, "A port is a number from 1 to 65535.")
+    for method in ("POST", "DELETE"):
+        path = f"/api/chats/{CHAT.id}/ports/{port}/share"
+        assert (await ground.service.client.request(method, path, headers=ground.key(CHAT))).status_code == 400
     assert "Traceback" not in ground.service.log()

@@ -34,11 +34,13 @@ def serve(sock):
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         sock.close()
         return
-    elif path == "/other":
+    elif path in ("/other", "/cookies"):
+        sets = b"Set-Cookie: a=1; Domain=localhost\\r\\nSet-Cookie: cubicle-port=x\\r\\nSet-Cookie: b=2; Path=/\\r\\n"
+        more = sets if path == "/cookies" else b"Sec-WebSocket-Protocol: nobody-asked\\r\\n"
         key = [line.split(b": ")[1] for line in head.split(b"\\r\\n") if line.lower().startswith(b"sec-websocket-key")][0]
         said = base64.b64encode(hashlib.sha1(key + b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11").digest())
         sock.sendall(b"HTTP/1.1 101 Yes\\r\\nUpgrade: websocket\\r\\nConnection: Upgrade\\r\\nSec-WebSocket-Accept: "
-                     + said + b"\\r\\nSec-WebSocket-Protocol: nobody-asked\\r\\n\\r\\n")
+                     + said + b"\\r\\n" + more + b"\\r\\n")
     elif path == "/garbage":
         sock.sendall(b"SSH-2.0-OpenSSH\\r\\n\\r\\n")
     sock.recv(1)
@@ -68,6 +70,15 @@ async def test_a_handshake_that_fails_is_told_at_once(ground: Ground, answers: i
         with pytest.raises(InvalidStatus) as refused:
             await connect(uri, host="127.0.0.1", port=ground.port, additional_headers=headers, proxy=None)
     assert refused.value.response.status_code == status
+
+
+async def test_the_cookies_that_a_program_sets_in_a_handshake_reach_the_visitor(ground: Ground, answers: int) -> None:
+    """As those of any other answer: for this one name only, and none that is named like the service's."""
+    headers = {"Cookie": f"cubicle-port={ground.cookie(CHAT, answers)}"}
+    uri = f"ws://{ground.host(CHAT, answers)}/cookies"
+    async with connect(uri, host="127.0.0.1", port=ground.port, additional_headers=headers, proxy=None) as client:
+        assert client.response is not None
+        assert client.response.headers.get_all("Set-Cookie") == ["a=1", "b=2; Path=/"]
 
 
 async def test_nobody_there_is_told_apart_from_a_program_that_hangs_up(ground: Ground, answers: int) -> None:

@@ -132,6 +132,7 @@ async def ground_of(
             visits, queue = RunningVisits(), FairQueue()
             access = SimpleNamespace(
                 admit=lambda visit, view: Admission(Chat("room", "acme"), by_key=True),
+                enter=lambda admission, visit: None,
                 holds=lambda admission, name: lambda: True,
             )
             sandbox = Sandbox(server.sockets[0].getsockname()[1])

@@ -52,6 +52,9 @@ class Admission:
     by_key: bool = False
     """By the API key, which no page of another address can send."""
     framed: bool = False
+    foreign: bool = False
+    """A page of another address asks, which has a link: it gets what anybody gets who has that, and none of the
+    visitor's cookies goes along."""
     grant: PortGrant | None = None
     """What the link in the URL opens: the visitor gets a cookie for it."""
     token: str = ""
@@ -91,34 +94,53 @@ class PortAccess:
         keys: KeyAttempts,
         chats: Callable[[], Collection[Chat]],
         used: LinkUsed = lambda chat, token, address: None,
+        elsewhere: Callable[[Chat], bool] = lambda chat: False,
     ) -> None:
-        """`used` is called when a link opens a port."""
+        """`used` is called when a link opens a port. `elsewhere`: whether another member of the service may have the
+        chat, and alone know its shares."""
         self._used = used
+        self._elsewhere = elsewhere
         self._links = links
         self._shares = shares
         self._keys = keys
         self._chats = chats
 
     def admit(self, visit: Visit, view: PortView) -> Admission:
-        """Raises NotAdmitted: 401, 403 for a foreign page, 404 for an unknown name, 429."""
+        """Raises NotAdmitted: 401, 403 for a foreign page, 404 for an unknown name, 429.
+
+        Who came by a public link of a chat that is elsewhere is let through to there: ask `enter` before serving it.
+        """
         token = _in_query(visit.query)
         if not self._links.locked:
-            self._require_own_page(visit, view)
+            _require_own_page(visit, view)
             return Admission(self._named(visit.name, DEFAULT_TENANT))
         for sent in filter(None, (token, visit.headers.get(KEY_HEADER.decode()))):
             if (grant := self._grant(sent, visit.name)) is not None and grant.role in _LINKS:
-                kept = grant if sent == token else None
-                if kept is not None:
-                    self._tell_used(grant.chat, sent, visit.address)
+                kept, foreign = grant if sent == token else None, _is_foreign(visit, view)
                 return Admission(
-                    grant.chat, grant=kept, token=sent, expires=end_of(sent), share=grant.share, shown=sent
+                    grant.chat,
+                    foreign=foreign,
+                    grant=kept,
+                    token=sent,
+                    expires=end_of(sent),
+                    share=grant.share,
+                    shown=sent,
                 )
         admission = self._by_cookie(visit, view) or self._by_bearer(visit)
         if admission is None:
             raise NotAdmitted(self._refusal(token, visit.name) if token else CLOSED)
         if not admission.by_key:
-            self._require_own_page(visit, view)
+            _require_own_page(visit, view)
         return admission
+
+    def enter(self, admission: Admission, visit: Visit) -> None:
+        """The last word, where the visitor is served: it is asked by the member of the service that has the chat.
+        Raises NotAdmitted: 401, 503."""
+        grant = self._links.opened(admission.shown) if admission.shown else None
+        if admission.shown and (grant is None or (grant.public and not self._shares.holds(grant))):
+            raise NotAdmitted(_REVOKED)
+        if admission.grant is not None:
+            self._tell_used(admission.chat, admission.token, visit.address)
 
     def _tell_used(self, chat: Chat, token: str, address: str) -> None:
         try:
@@ -171,7 +193,7 @@ class PortAccess:
         grant = self._links.opened(token)
         if grant is None or grant.port not in (0, name.port) or self._links.id(grant.chat) != name.id:
             return None
-        return None if grant.public and not self._shares.holds(grant) else grant
+        return grant if not grant.public or self._shares.holds(grant) or self._elsewhere(grant.chat) else None
 
     def _refusal(self, token: str, name: PortName) -> Problem:
         """Why the link in the URL does not open the port; what was never a link of it is told nothing more."""
@@ -200,21 +222,27 @@ class PortAccess:
         chat = self._named(visit.name, key.tenant)
         return Admission(chat, by_key=True, key_id=key.id, expires=key.expires)
 
-    def _require_own_page(self, visit: Visit, view: PortView) -> None:
-        """A cookie comes along with what a page of another chat asks for: only pages of the same chat may use it.
 
-        Whatever leads a person here is let through: it shows the page to the person, and to nobody else. The answer
-        says who may show it in a frame.
-        """
-        site, mode = visit.headers.get("Sec-Fetch-Site"), visit.headers.get("Sec-Fetch-Mode")
-        origin = visit.headers.get("Origin")
-        if site in ("same-origin", "none"):
-            return
-        if origin is not None and view.sibling_of(origin) is not None:
-            return
-        is_led = mode == "navigate" and visit.method in SAFE_METHODS
-        if origin is not None or not (site is None or is_led):
-            raise NotAdmitted(_FOREIGN)
+def _require_own_page(visit: Visit, view: PortView) -> None:
+    """A cookie comes along with what a page of another chat asks for: only pages of the same chat may use it."""
+    if _is_foreign(visit, view):
+        raise NotAdmitted(_FOREIGN)
+
+
+def _is_foreign(visit: Visit, view: PortView) -> bool:
+    """Whether a page of another chat, or of any other site, asks for this by itself.
+
+    Whatever leads a person here is let through: it shows the page to the person, and to nobody else. The answer says
+    who may show it in a frame.
+    """
+    site, mode = visit.headers.get("Sec-Fetch-Site"), visit.headers.get("Sec-Fetch-Mode")
+    origin = visit.headers.get("Origin")
+    if site in ("same-origin", "none"):
+        return False
+    if origin is not None and view.sibling_of(origin) is not None:
+        return False
+    is_led = mode == "navigate" and visit.method in SAFE_METHODS
+    return origin is not None or not (site is None or is_led)
 
 
 def _in_query(query: bytes) -> str:

@@ -53,6 +53,10 @@ class PortAnswers:
             lines, body = port_pages.page(title, sentences, port_pages.WAITING)
         await self._answer(503, lines, body)
 
+    async def allow(self, lines: Lines) -> None:
+        """A page of the same chat may send the request that it asked about."""
+        await self._answer(204, [*lines, (b"cache-control", b"no-store")], b"")
+
     async def lead_on(self, target: bytes, cookies: list[str]) -> None:
         """To the same address without the link's token, with a cookie in its place."""
         lines: Lines = [

@@ -39,12 +39,16 @@ def make_port_app(
     def chats() -> list[Chat]:
         return [seen.chat for seen in fleet.overview() if seen.chat is not None and seen.name]
 
+    def elsewhere(chat: Chat) -> bool:
+        return forwarder is not None and not forwarder.owners.owns(chat.digest)
+
     # Wrong keys are counted apart: a page on a port could make its visitor's browser send them.
     keys = KeyAttempts(ring, settings.wrong_keys_per_minute)
     visits = RunningVisits()
     shares.when_ended(visits.end_share)
     around = Surroundings(frozenset(own_names(settings)), frame_parents(settings, base))
-    proxy = PortProxy(fleet, PortAccess(links, shares, keys, chats, used), visits, around, forwarder)
+    access = PortAccess(links, shares, keys, chats, used, elsewhere)
+    proxy = PortProxy(fleet, access, visits, around, forwarder)
     return PortFairShare(proxy, queue, ring)
 
 

@@ -77,6 +77,8 @@ class PortView:
     around: Surroundings = Surroundings()
     framed: bool = False
     """The visitor came by the cookie of a frame."""
+    foreign: bool = False
+    """A page of another address asks: no cookie of the program's goes either way."""
     sibling: int | None = None
     """The port of the same chat whose page led here."""
 
@@ -93,7 +95,8 @@ class PortView:
         port = url.partition("://")[2].partition("-")[0]
         if not port.isdigit() or len(port) > 5 or not port.isascii():
             return None
-        return int(port) if origin_of(url) == origin_of(self.origin_of(int(port))) else None
+        own = origin_of(self.origin_of(int(port)))
+        return int(port) if own is not None and own == origin_of(url) else None
 
     @property
     def frame_policy(self) -> bytes:
@@ -139,7 +142,7 @@ def to_program(lines: Lines, view: PortView) -> Lines:
             value = without_key(_as_inner(value, view))
         sent.append((name, value))
     sent += _forwarded(view) + _framing(lines)
-    if cookies := b"; ".join(_others_cookies(lines)):
+    if not view.foreign and (cookies := b"; ".join(_others_cookies(lines))):
         sent.append((b"Cookie", cookies))
     return sent
 
@@ -204,7 +207,7 @@ def to_visitor(lines: Lines, view: PortView, status: int) -> Lines:
         elif lowered == b"access-control-allow-origin" and value.strip().lower() == view.inner_origin.encode():
             value = view.origin.encode()
         elif lowered == b"set-cookie":
-            kept = cookie(value, view)
+            kept = None if view.foreign else cookie(value, view)
             if kept is None:
                 continue
             value = kept
@@ -277,6 +280,23 @@ def _is_local(host: str) -> bool:
         return ipaddress.IPv4Address(socket.inet_aton(host)).is_loopback
     except (ValueError, OSError):
         return False
+
+
+def preflight(method: str, lines: Sequence[tuple[bytes, bytes]], view: PortView) -> Lines | None:
+    """What a browser is told that asks whether a page of the same chat may send a request; None where it asks nothing
+    such. It shows no cookie with that, only with the request itself: then the port may be opened by it, or not."""
+    found = dict(lines)
+    origin, wanted = found.get(b"origin", b""), found.get(b"access-control-request-method")
+    if method != "OPTIONS" or wanted is None or view.sibling_of(origin.decode("latin-1")) is None:
+        return None
+    headers = found.get(b"access-control-request-headers")
+    return [
+        (b"access-control-allow-origin", origin),
+        (b"access-control-allow-credentials", b"true"),
+        (b"access-control-allow-methods", wanted),
+        *([(b"access-control-allow-headers", headers)] if headers else []),
+        (b"vary", b"Origin, Access-Control-Request-Method, Access-Control-Request-Headers"),
+    ]
 
 
 def is_navigation(method: str, lines: Sequence[tuple[bytes, bytes]]) -> bool:

@@ -35,6 +35,7 @@ from cubicle.http_api.port_headers import (
     PortView,
     Surroundings,
     is_navigation,
+    preflight,
     to_program,
     to_visitor,
     without_key,
@@ -131,20 +132,26 @@ class PortProxy:
         try:
             admission = self._access.admit(visit, view)
         except NotAdmitted as refused:
-            await answers.refuse(refused.problem)
+            asked = preflight(visit.method, scope["headers"], view) if refused.problem is CLOSED else None
+            await (answers.refuse(refused.problem) if asked is None else answers.allow(asked))
             return
         if not is_target(scope[PATH_AND_QUERY]):
             await answers.refuse(_BAD_TARGET)
             return
-        if admission.token and visit.query and opens and admission.grant:
+        if self._forwarder is not None and await self._forwarder(scope, receive, send, admission.chat):
+            return
+        try:
+            self._access.enter(admission, visit)
+        except NotAdmitted as refused:
+            await answers.refuse(refused.problem)
+            return
+        if opens and admission.grant:
             await charge_to(scope, admission.chat.tenant, admission.chat.id)
             cookies = self._access.cookies(admission, visit, view)
             await answers.lead_on(without_key(scope[PATH_AND_QUERY]), cookies)
             return
-        if self._forwarder is not None and await self._forwarder(scope, receive, send, admission.chat):
-            return
-        if admission.framed:
-            view = self._view(scope, visit, framed=True)
+        if admission.framed or admission.foreign:
+            view = replace(view, framed=admission.framed, foreign=admission.foreign)
             answers = PortAnswers(scope, receive, send, view, for_person=opens)
         exchange = _Exchange(self._shared, scope, receive, send, admission, view, answers, opens=opens)
         try:
@@ -154,12 +161,12 @@ class PortProxy:
         except VisitOver:
             await exchange.end()
 
-    def _view(self, scope: Scope, visit: Visit, *, framed: bool = False) -> PortView:
+    def _view(self, scope: Scope, visit: Visit) -> PortView:
         host = (visit.headers.get("Host") or "").lower()
         if not host.startswith(visit.name.label):  # named by the target alone
             host = scope[NAME].label
         scheme = "https" if scope["scheme"] in ("https", "wss") else "http"
-        view = PortView(visit.name, host, scheme, visit.address, self._around, framed)
+        view = PortView(visit.name, host, scheme, visit.address, self._around)
         sibling = view.sibling_of(visit.headers.get("Referer") or "")
         return replace(view, sibling=sibling) if sibling is not None else view
 
@@ -384,7 +391,8 @@ class _Exchange:
                 headers=headers,
             )
             try:
-                await client.accept(backend.subprotocol)
+                answered = to_visitor([(b"set-cookie", value) for value in backend.cookies], self._view, 101)
+                await client.accept(backend.subprotocol, [line for line in answered if line[0] == b"set-cookie"])
                 self._started = True
                 limits = ProxyLimits(
                     most=None,
