@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 from urllib.parse import urlsplit
 
@@ -59,6 +60,7 @@ from cubicle.http_api.issuer_login import IssuerLogin
 from cubicle.http_api.links import LinkRoutes
 from cubicle.http_api.live_view import LiveRoutes
 from cubicle.http_api.login import Login
+from cubicle.http_api.mcp_path import McpPath
 from cubicle.http_api.metrics import MetricsRoutes
 from cubicle.http_api.openapi import OpenApiRoutes
 from cubicle.http_api.origin_check import OriginCheck
@@ -104,11 +106,12 @@ from cubicle.ports.notes import PortNotes
 from cubicle.ports.services import StartCommands
 from cubicle.ports.shares import PortShares
 from cubicle.prompt.catalogue import SkillCatalogue
-from cubicle.prompt.provision import Provisioner
+from cubicle.prompt.provision import Provisioner, initial_files
 from cubicle.prompt.settings_service import SettingsService
 from cubicle.prompt.system_prompt import SystemPrompt
 from cubicle.prompt.user_tokens import UserTokens
 from cubicle.prompt.workspace import Workspace
+from cubicle.sandbox.clock import CLOCK_FILE
 from cubicle.sandbox.driver import Driver
 from cubicle.sandbox.fleet import Fleet
 from cubicle.sandbox.free_space import FreeSpace
@@ -145,8 +148,8 @@ async def running(settings: Settings, process: ServiceProcess | None = None) -> 
     links = access.links
     port_links, port_shares = make_port_links(settings, access.secret, links), await open_port_shares(settings)
     users = SettingsService(web, settings.settings_url, settings.settings_token) if settings.settings_url else None
-    driver = make_driver(settings, space := make_free_space(settings))
     library = SkillCatalogue(None, settings.skills_dir, settings.user_skills_dir, users)
+    driver = make_driver(settings, space := make_free_space(settings), partial(initial_files, library))
     prompt = make_prompt(settings, library, links, driver, port_links)
     provisioner = Provisioner(library, prompt)
     tokens = UserTokens(users) if users is not None else None
@@ -243,7 +246,7 @@ def make_app(parts: Parts) -> Starlette:
     file_views = FileViewRoutes(parts.fleet)
     visits = EndedVisits(make_ports(parts))
 
-    forwarder = parts.process.forwarder
+    forwarder, cors = parts.process.forwarder, make_cors(parts, table)
     drain = Drain(settings.drain_seconds, parts.endpoint.drain, refuses=forwarder is None)
 
     def end_streams() -> None:
@@ -267,8 +270,9 @@ def make_app(parts: Parts) -> Starlette:
             Middleware(SecurityHeaders, frame_ancestors(settings.embedders)),
             Middleware(RequestLog),
             Middleware(AuditedRequests, parts.auditing.audit),
+            Middleware(McpPath, cors(parts.endpoint.endpoint), table),
             Middleware(BodyLimit, table),
-            Middleware(Cors, table, settings.cors_origins, locked=bool(access.ring), hosts=settings.known_hosts),
+            Middleware(cors),
             Middleware(OriginCheck, [base_url(settings)], table),
             Middleware(AccessCheck, access.authentication, table, ask_for_key, settings.single_user_mode, access.watch),
             *([Middleware(ForwardCheck, forwarder, table, parts.links)] if forwarder is not None else []),
@@ -282,6 +286,11 @@ def make_app(parts: Parts) -> Starlette:
     app.state.member_side = parts.process.member_side(app, parts.fleet, metrics.own, parts.home.tell_member)
     app.state.fair_queue = parts.queue  # connections work on what they read in it
     return app
+
+
+def make_cors(parts: Parts, table: RouteTable) -> Callable[[ASGIApp], Cors]:
+    origins, hosts = parts.settings.cors_origins, parts.settings.known_hosts
+    return partial(Cors, table=table, origins=origins, locked=bool(parts.access.ring), hosts=hosts)
 
 
 def make_web(settings: Settings) -> httpx.AsyncClient:
@@ -407,7 +416,7 @@ def make_fleet(
         idle_after=settings.container_max_age_hours * 3600,
         remove_after=settings.data_max_age_days * 86400,
         trash_after=settings.trash_days * 86400,
-        clock_file=process.own(settings.data_dir / "clock.json"),
+        clock_file=process.own(settings.data_dir / CLOCK_FILE),
         furnish=provisioner.dress,
         sandbox_services=sandbox_services,
         space=space,

@@ -14,6 +14,7 @@ from starlette.routing import BaseRoute
 from cubicle import settings
 from cubicle.app import running
 from cubicle.drivers.factory import make_driver
+from cubicle.http_api.routes import ROWS
 from tests.http_api.chat.test_traversal import CHATS, WAYS
 from tests.support.emptying import empty
 from tests.support.service import serve
@@ -152,3 +153,29 @@ async def test_every_exception_is_of_an_address_that_there_is(site: tuple[str, l
     """Otherwise it would stay, and hide the next one."""
     for exception in EXCEPTIONS:
         assert any(exception.covers(a.method, a.route, a.place, a.form) for a in site[1]), exception.why
+
+
+async def test_head_ends_at_every_address_and_calls_nothing_empty(site: tuple[str, list[Attempt]]) -> None:
+    """Also where GET goes on for ever: the client sends its next request on the same connection."""
+    url, _ = site
+    host, _, port = url.removeprefix("http://").rpartition(":")
+    kept: dict[str, str] = {"chat": "walk", "path": "uploads/inside.txt"}
+
+    async def one(path: str) -> str | None:
+        address = _PLACE.sub(lambda found: kept.get(found[1], "1"), path)
+        reader, writer = await asyncio.open_connection(host, int(port))
+        try:
+            async with asyncio.timeout(30):
+                for asked in (f"HEAD {address}", "GET /health"):
+                    writer.write(f"{asked} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+                answers = await reader.readuntil(b'{"status":"healthy"}')
+        except TimeoutError:
+            return path
+        finally:
+            writer.close()
+        head = answers.partition(b"\r\n\r\n")[0]
+        return path if b" 200 " in head and b"content-length: 0" in head else None
+
+    asked = [path for row in ROWS if "GET" in row.methods.split() for path in row.paths]
+    assert len(asked) > 50
+    assert [path for path in await asyncio.gather(*map(one, asked)) if path] == []

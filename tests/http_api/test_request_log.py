@@ -54,6 +54,20 @@ async def test_an_answer_that_has_begun_is_just_cut_off():
         await request
 
 
+async def test_no_capability_is_written_to_the_log(caplog):
+    async def app(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+
+    async def send(message):
+        pass
+
+    caplog.set_level(logging.INFO)
+    for root in ("", "/prefix"):
+        scope = SCOPE | {"root_path": root, "path": f"{root}/raw/1795136837.YWNtZQ.cm9vbQ.s0.signature/page/a.png"}
+        await RequestLog(app)(scope, None, send)  # type: ignore[arg-type]
+        assert caplog.records[-1].path == f"{root}/raw/…/page/a.png"
+
+
 async def test_a_refusal_takes_a_line_of_the_log_and_a_fault_its_traceback(caplog):
     for error, level, traceback in (
         (refuse(507, "The disk is full."), logging.WARNING, False),

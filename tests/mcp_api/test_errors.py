@@ -308,11 +308,11 @@ async def test_every_line_of_the_log_has_the_chat_the_request_the_tenant_and_the
         root.setLevel(level)
     events = [json.loads(line) for line in stream.getvalue().splitlines()]
     mine = [event for event in events if event.get("request") == response.headers["x-request-id"]]
-    assert [event["event"] for event in mine] == ["sandbox up", "tool call", "request"]
+    assert [event["event"] for event in mine] == ["sandbox up", "request"]
     assert {(event["chat"], event["tenant"], event["user"]) for event in mine} == {
         ("logged", "main", "ann@example.org")
     }
-    assert mine[-1]["status"] == 200
+    assert (mine[-1]["status"], mine[-1]["tool"], mine[-1]["error"]) == (200, "bash_tool", False)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 
 import pytest
 
@@ -192,3 +194,25 @@ async def test_a_delivered_answer_is_forgotten_soon(monkeypatch: pytest.MonkeyPa
     assert streams.find("delivered") is None
     assert streams.find("lost") is lost
     streams.close()
+
+
+async def test_an_answer_that_was_delivered_and_made_room_takes_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_streams, "MAX_ENDED_OF_A_CHAT", 4 * event_streams.OBJECT_SIZE)
+    streams, made = EventStreams(60), list[weakref.ref[EventStream]]()
+    for number in range(20):
+        await delivered(streams, made, str(number))
+    gc.collect()
+    assert sum(one() is not None for one in made) <= 4
+    streams.close()
+
+
+async def delivered(streams: EventStreams, made: list[weakref.ref[EventStream]], id: str) -> None:
+    stream = stream_of(id)
+    made.append(weakref.ref(stream))
+    streams.add(stream)
+    with stream.reading(-1) as reader:
+        stream.finish([b"data: answer"])
+        streams.keep(stream)
+        await reader.next()
+        await reader.next()
+    streams.forget_soon(stream)

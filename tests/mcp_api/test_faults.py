@@ -15,7 +15,7 @@ from cubicle.core.chat import Chat
 from cubicle.drivers.memory import MemoryDriver
 from cubicle.files.uploads import Uploads
 from cubicle.machine.errors import StartFailed
-from cubicle.mcp_api import handlers
+from cubicle.mcp_api import direct_calls, handlers
 from cubicle.tools.base import Answer, Call
 from cubicle.tools.registry import Registry
 from cubicle.tools.sub_agent import Task
@@ -50,13 +50,19 @@ def _break(target: Any, name: str, how: Callable[..., Any] = broken) -> Callable
     return lambda patch: patch.setattr(target, name, how)
 
 
+def _break_content(patch: pytest.MonkeyPatch) -> None:
+    """Of an answer, on the SDK's way and beside it."""
+    patch.setattr(handlers, "content_of", unfit)
+    patch.setattr(direct_calls, "_fields_of", unfit)
+
+
 @pytest.mark.parametrize("modern", [False, True])
 @pytest.mark.parametrize(
     ("method", "params", "breaks"),
     [
         ("tools/list", {}, _break(handlers.types, "ListToolsResult", unfit)),  # type: ignore[attr-defined]
         ("tools/call", TOOL, _break(Registry, "run")),
-        ("tools/call", TOOL, _break(handlers, "content_of", unfit)),
+        ("tools/call", TOOL, _break_content),
         ("resources/list", {}, _break(Uploads, "list")),
         ("resources/list", {}, _break(handlers, "_resources", unfit)),
         ("resources/read", READ, _break(Uploads, "read")),

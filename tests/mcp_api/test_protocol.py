@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 
 import pytest
@@ -74,6 +75,31 @@ async def test_only_post_and_delete_are_methods(service: Service, method: str) -
 async def test_notifications_are_accepted_without_an_answer(service: Service) -> None:
     response = await service.post({"jsonrpc": "2.0", "method": "notifications/initialized"})
     assert (response.status_code, response.content) == (202, b"")
+
+
+async def test_a_notification_gets_no_answer_of_a_service_that_is_about_to_stop_either(service: Service) -> None:
+    """One with the id 0 would be taken for that of the request with this id, which still runs."""
+    session = {"Mcp-Session-Id": str(uuid.uuid4())}
+    waits = {
+        "name": "bash_tool",
+        "arguments": {"command": "touch waits; until [ -e go ]; do sleep 0.02; done", "description": "x"},
+    }
+    call = {"jsonrpc": "2.0", "id": 0, "method": "tools/call", "params": waits}
+    running = asyncio.create_task(service.post(call, chat="stops", headers=session))
+    await service.bash("until [ -e waits ]; do sleep 0.02; done", chat="stops")
+    assert service.door._calls is not None
+    service.door._calls.draining = True
+    try:
+        del call["id"]
+        response = await service.post(call, chat="stops", headers=session)
+        refused = messages(await service.post(call | {"id": 1}, chat="stops", headers=session))
+    finally:
+        service.door._calls.draining = False
+        await service.bash("touch go", chat="stops")
+    assert (response.status_code, response.content) == (202, b"")
+    assert refused[-1]["id"] == 1
+    assert refused[-1]["result"]["isError"]
+    assert messages(await running)[-1]["id"] == 0
 
 
 async def test_the_five_tools_are_listed_with_the_schemas_of_the_specification(service: Service) -> None:

@@ -264,6 +264,27 @@ async def test_a_running_call_is_joined(ours: Restartable) -> None:
     assert await ours.runs() == ["once"]
 
 
+@pytest.mark.parametrize("restart", RESTARTS[:2])
+async def test_a_call_that_outlived_its_beginning_in_a_full_journal_is_not_done_again(
+    ours: Restartable, restart: Restart
+) -> None:
+    command = "echo once >> ~/runs; until [ -e go ]; do sleep 0.02; done; date +%N"
+    params = {"name": "bash_tool", "arguments": {"command": command, "description": "test"}}
+    params["_meta"] = {"callId": "toolu_01A09q90qw90lq917835lq9"}
+    call = asyncio.create_task(ours.service.ask("tools/call", params))
+    async with asyncio.timeout(60):
+        while not await ours.runs():
+            await asyncio.sleep(0.05)
+    for _ in range(20):
+        ours.journal.record(CHAT, "upload", {"path": "x" * 200_000})
+        await ours.journal.settle(CHAT)
+    await ours.service.bash("touch go")
+    first = (await call)["result"]
+    await restart(ours)
+    assert (await ours.service.ask("tools/call", params))["result"] == first
+    assert await ours.runs() == ["once"]
+
+
 async def cut_off(ours: Restartable, key: str, command: str) -> None:
     """Begin a call and lose the connection when its command runs."""
     params = {"name": "bash_tool", "arguments": {"command": command, "description": "test"}}

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
+from cubicle.core import event_ids
+from cubicle.core.caller import Caller, Headers
 from cubicle.core.chat import Chat
 from cubicle.fairness.fair_queue import FairQueue
 from cubicle.fairness.fair_slots import Busy
-from cubicle.mcp_api import running_calls
+from cubicle.mcp_api import event_streams, running_calls
+from cubicle.mcp_api.cancellation import InFlight, RequestKey
+from cubicle.mcp_api.followed_call import FollowedCall
+from cubicle.mcp_api.request_context import CallRequest
+from cubicle.mcp_api.resumption import ResumableAnswers
 from cubicle.mcp_api.running_calls import CallCancelled, RunningCall, RunningCalls
 from cubicle.tools.base import Answer, say
 
@@ -60,6 +67,60 @@ async def test_two_follow_one_call_and_get_one_answer(calls: RunningCalls) -> No
     assert (first, second) == (["begun\n", "more\n"], ["begun\n", "more\n"])
     assert call.answer() == say("done")
     assert work.runs == 1
+
+
+async def test_of_many_requests_for_one_call_the_newest_can_cancel_it(calls: RunningCalls) -> None:
+    async def unheard(_notification: object) -> None:
+        pass
+
+    def request(number: int) -> CallRequest:
+        return CallRequest(Caller(CHAT), number, "s1", Headers(()), {}, None, unheard)
+
+    in_flight, call = InFlight(), calls.start(CHAT, "bash_tool", Work())
+    with call.followed(ignore):
+        for number in range(1000):
+            FollowedCall(call, request(number), in_flight).leave()
+        assert len(in_flight._known) == running_calls.MAX_REQUESTS
+        assert len(call._ends) < 10
+        assert in_flight.cancel(RequestKey("s1", CHAT, "999"))
+        await asyncio.wait_for(call.wait(), 10)
+    assert not in_flight._known
+    FollowedCall(call, request(1000), in_flight).leave()
+    assert not in_flight._known
+
+
+async def test_a_call_whose_answer_finds_no_room_to_be_resumed_is_not_left_running(
+    calls: RunningCalls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = Work()
+
+    async def left_behind(chat: Chat, id: str, _identity: str) -> RunningCall:
+        return calls.start(chat, "bash_tool", work, id=id, grace=0.05)
+
+    async def nowhere(*_message: object) -> Any:
+        raise AssertionError("it is refused before anything is sent")
+
+    monkeypatch.setattr(event_streams, "MAX_STREAMS_OF_A_CHAT", 0)
+    event = f"{event_ids.prefix(b'key', CHAT, 's1', 'call', 1)}0"
+    async with ResumableAnswers(b"key", 60, left_behind) as answers:
+        with pytest.raises(Busy):
+            await answers.resume(event, Caller(CHAT), "s1", {}, nowhere, nowhere)
+        await work.started.wait()
+        await asyncio.wait_for(work.ended.wait(), 10)
+
+
+async def test_whoever_comes_back_stops_the_time_however_often_it_was_to_begin(calls: RunningCalls) -> None:
+    work = Work()
+    call = calls.start(CHAT, "bash_tool", work, grace=0.05)
+    for _ in range(3):
+        call.expect_followers()
+    with call.followed(ignore):
+        await asyncio.sleep(0.15)
+        assert not call.is_done
+        work.go_on.set()
+        await call.wait()
+    assert call.answer() == say("done")
+    assert not calls._left
 
 
 async def test_no_other_chat_finds_a_call(calls: RunningCalls) -> None:

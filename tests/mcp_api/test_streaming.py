@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -130,6 +130,25 @@ async def test_a_silent_command_gives_signs_of_life(service: Service, monkeypatc
     assert [isinstance(m, str) for m in silent] == [True] * (len(silent) - 1) + [False]
 
 
+class Ending:
+    """A call that is followed until the test ends it."""
+
+    def __init__(self) -> None:
+        self.is_settled = False
+        self._told: list[Callable[[], None]] = []
+
+    def on_settled(self, tell: Callable[[], None]) -> None:
+        self._told.append(tell)
+
+    def forget_on_settled(self, tell: Callable[[], None]) -> None:
+        self._told.remove(tell)
+
+    def end(self) -> None:
+        self.is_settled = True
+        for tell in self._told:
+            tell()
+
+
 async def test_a_sign_of_life_sent_as_the_tool_ends_is_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
     """A timer that it set then would fire when nobody is there to hear of it."""
     monkeypatch.setattr(progress, "HEARTBEAT", 0.01)
@@ -140,9 +159,12 @@ async def test_a_sign_of_life_sent_as_the_tool_ends_is_the_last(monkeypatch: pyt
         await told.wait()
         beats.append(text)
 
-    async with progress.ProgressStream(beat, beat, flush=False).running():
-        await begun.wait()
-        told.set()
+    call = Ending()
+    following = asyncio.create_task(progress.ProgressStream(beat, beat, flush=False).until(call))
+    await begun.wait()
+    call.end()
+    told.set()
+    await following
     await asyncio.sleep(0.05)
     assert len(beats) == 1
 
@@ -324,12 +346,14 @@ async def test_the_first_output_does_not_wait_for_the_distance_between_batches(m
     async def send(text: str, _: float) -> None:
         sent.put_nowait(text)
 
-    stream = progress.ProgressStream(send, send, flush=True)
-    async with stream.running():
-        stream.report("first")
-        async with asyncio.timeout(30):
-            assert await sent.get() == "first"
-        stream.report("second")
-        await asyncio.sleep(4 * progress.GATHER)
-        assert sent.empty()
+    stream, call = progress.ProgressStream(send, send, flush=True), Ending()
+    following = asyncio.create_task(stream.until(call))
+    stream.report("first")
+    async with asyncio.timeout(30):
+        assert await sent.get() == "first"
+    stream.report("second")
+    await asyncio.sleep(4 * progress.GATHER)
+    assert sent.empty()
+    call.end()
+    await following
     assert sent.get_nowait() == "second"

@@ -69,6 +69,11 @@ def waiting(name: str) -> dict[str, Any]:
     return bash(f"mkfifo {name}; cat {name}")
 
 
+async def end(service: Service, name: str) -> None:
+    """Ends a command that waits at a pipe, once it has made it."""
+    await service.bash(f"until [ -p {name} ]; do sleep 0.01; done; echo over > {name}")
+
+
 @asynccontextmanager
 async def listening(
     service: Service, tasks: object, declared: dict[str, Any] = ALL, chat: str = "test"
@@ -112,7 +117,7 @@ async def test_a_client_that_listens_is_told_the_result_of_its_task(service: Ser
         first = await soon(heard)
         assert (first["method"], first["params"]["notifications"]) == (ACKNOWLEDGED, {"taskIds": [id]})
         assert (await until(heard, "working"))["taskId"] == id
-        await service.bash("echo over > one")
+        await end(service, "one")
         told = await until(heard, "completed")
     assert told["result"]["content"][0]["text"] == "over\n"
     state = await get(service, id)
@@ -204,7 +209,7 @@ async def test_in_2025_11_25_who_waits_for_the_result_is_told_the_status_before_
     task = (await service.ask("tools/call", waiting("three") | {"task": {}}, headers=OLDER))["result"]["task"]
     body = {"jsonrpc": "2.0", "id": 7, "method": "tasks/result", "params": {"taskId": task["taskId"]}}
     result = asyncio.create_task(service.post(body, headers=OLDER))
-    await service.bash("echo over > three")
+    await end(service, "three")
     *_, status, last = messages(await result)
     assert status["method"] == "notifications/tasks/status"
     assert (status["params"]["taskId"], status["params"]["status"]) == (task["taskId"], "completed")

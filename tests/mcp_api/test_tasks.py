@@ -72,6 +72,20 @@ async def test_a_task_of_2025_11_25_from_start_to_result(service: Service) -> No
     assert (await asked(service, "tasks/result", task["taskId"]))["result"] == found
 
 
+@pytest.mark.parametrize("ttl", [10**400, -(10**400), 0, "1", True, None], ids=range(6))
+async def test_whatever_a_client_gives_as_ttl_is_brought_into_the_bounds(service: Service, ttl: Any) -> None:
+    assert task_methods._seconds(float("nan")) is None  # no library sends it
+    task = await started(service, "true", {"ttl": ttl})
+    assert 1000 <= task["ttl"] <= 24 * 3_600_000
+
+
+async def test_a_long_id_of_a_tool_call_is_found_again_by_its_task(service: Service) -> None:
+    params = bash("echo done") | {"task": {}, "_meta": {"callId": "调" * 230 + "0f8a2c4e6b1d3957"}}
+    task = (await service.ask("tools/call", params, headers=OLDER))["result"]["task"]
+    found = (await asked(service, "tasks/result", task["taskId"]))["result"]
+    assert found["content"] == [{"type": "text", "text": "done\n"}]
+
+
 async def test_the_service_declares_tasks_in_each_revision_as_it_has_them(service: Service) -> None:
     hello = {"capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
     for version, has in (("2025-11-25", True), ("2025-06-18", False)):

@@ -30,6 +30,7 @@ BEYOND = {
     "tools/files::a_text_in_many_pieces_is_written_and_edited_exactly",
     "tools/files::a_path_of_megabytes_is_refused_before_any_work",
     "mcp_api/protocol::notifications_are_accepted_without_an_answer",
+    "mcp_api/protocol::a_notification_gets_no_answer_of_a_service_that_is_about_to_stop_either",
     "mcp_api/protocol::an_unknown_method_is_not_found",
     "mcp_api/protocol::prompts_and_completions_are_not_declared_and_empty_for_who_asks_all_the_same",
     "mcp_api/errors::bad_parameters_of_a_method_are_an_error_of_the_protocol",

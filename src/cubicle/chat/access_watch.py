@@ -22,16 +22,14 @@ class AccessOver(Exception):
     """What let the request in does so no longer."""
 
 
-class _Entry:
-    __slots__ = ("identity", "limit")
+class Watched:
+    """What goes on, who does it, and how it is ended."""
 
-    def __init__(self, identity: Identity, limit: asyncio.Timeout) -> None:
+    __slots__ = ("end", "identity")
+
+    def __init__(self, identity: Identity, end: Callable[[], None]) -> None:
         self.identity = identity
-        self.limit = limit
-
-    def end(self) -> None:
-        with suppress(RuntimeError):  # it ends already
-            self.limit.reschedule(asyncio.get_running_loop().time())
+        self.end = end
 
 
 class AccessWatch:
@@ -44,27 +42,39 @@ class AccessWatch:
         self._authentication = authentication
         self._clock = clock
         self._seconds = seconds
-        self._entries: set[_Entry] = set()
+        self._entries: set[Watched] = set()
         self._version = authentication.version
         self._looks = 0
 
-    async def run(self, work: Callable[[], Awaitable[None]], identity: Identity) -> None:
-        """Await the work; AccessOver when it was cut off, or has no right to begin any more."""
+    def begin(self, identity: Identity, end: Callable[[], None]) -> Watched:
+        """Call `end` when this goes on after its right to; `done` is to follow. AccessOver if it has none."""
         if not self._authentication.still_holds(identity):
             raise AccessOver
+        watched = Watched(identity, end)
+        self._entries.add(watched)
+        return watched
+
+    def done(self, watched: Watched) -> None:
+        self._entries.discard(watched)
+
+    async def run(self, work: Callable[[], Awaitable[None]], identity: Identity) -> None:
+        """Await the work; AccessOver when it was cut off, or has no right to begin any more."""
         limit = asyncio.timeout(None)
+
+        def end() -> None:
+            with suppress(RuntimeError):  # it ends already
+                limit.reschedule(asyncio.get_running_loop().time())
+
+        watched = self.begin(identity, end)
         try:
             async with limit:
-                entry = _Entry(identity, limit)
-                self._entries.add(entry)
-                try:
-                    await work()
-                finally:
-                    self._entries.discard(entry)
+                await work()
         except TimeoutError:
             if limit.expired():
                 raise AccessOver from None
             raise
+        finally:
+            self.done(watched)
 
     def look(self) -> None:
         """End what has no right to go on."""

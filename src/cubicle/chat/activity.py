@@ -198,11 +198,11 @@ class Activity:
         }
         known = story.calls.get(id)
         if known is None:
-            story.calls[id] = CallEvents((self._count, event))
+            known = story.calls[id] = CallEvents((self._count, event))
         else:
             known.begun, known.ended = (self._count, event), None
         story.tool, story.user = tool, user
-        self._settle(story, story.calls[id])
+        self._settle(story, known)
         return Happening(self, chat, id)
 
     def tell_output(self, chat: Chat, id: str, text: str, skipped: int) -> None:
@@ -236,8 +236,9 @@ class Activity:
         record = story.calls.get(id)
         if record is not None:
             self._count += 1
+            size = record.size + _size(event) if record.ended is None else None
             record.ended = (self._count, event)
-            self._settle(story, record)
+            self._settle(story, record, size=size)
 
     def tell_undo(self, chat: Chat, id: str, path: str, *, undone: bool) -> None:
         """What a call wrote was taken back, or made again."""
@@ -249,9 +250,10 @@ class Activity:
             record.undone = (self._count, told)
             self._settle(story, record)
 
-    def _settle(self, story: _Story, record: CallEvents, count: int = 0) -> None:
-        """Count what was added, forget what is too much, and wake those who follow. `count`: of what was long ago."""
-        size = sum(_size(fields) for _, fields in record.events())
+    def _settle(self, story: _Story, record: CallEvents, count: int = 0, *, size: int | None = None) -> None:
+        """Count what was added, forget what is too much, and wake those who follow. `count`: of what was long ago.
+        `size`: that of the record now, where it is known."""
+        size = sum(_size(fields) for _, fields in record.events()) if size is None else size
         self._grow(story, size - record.size)
         record.size, record.latest = size, count or self._count
         while len(story.calls) > MAX_CALLS or (story.size > MAX_TEXT and len(story.calls) > 1):
@@ -274,7 +276,7 @@ class Activity:
 
     def _on_entry(self, chat: Chat, entry: Entry) -> None:
         """Something was recorded: what is no call's own is told here, where somebody may watch."""
-        if entry.kind in ("call", "output", "end") or (note := note_of(entry)) is None:
+        if (note := note_of(entry)) is None:
             return
         story = self._stories.get(chat.digest)
         if story is None:

@@ -101,8 +101,9 @@ class FairQueue:
 
     def begin(self) -> float:
         """A step begins; what it returns goes to `end`."""
-        self._begun.append(thread_time() - self._total)
-        return self._begun[-1]
+        began = thread_time() - self._total
+        self._begun.append(began)
+        return began
 
     def end(self, share: LoopShare, began: float) -> None:
         """Charge the step. What was charged meanwhile, to whomever, is not charged again."""
@@ -116,14 +117,19 @@ class FairQueue:
 
     def charge(self, share: LoopShare, seconds: float) -> None:
         """A step took so long."""
-        seconds = max(seconds, _SHORTEST)
+        if seconds < _SHORTEST:
+            seconds = _SHORTEST
         self._total += seconds
-        tenant = self._tenants.setdefault(share.tenant, _Tenant())
-        tenant.used = max(tenant.used, self._now) + seconds
-        tenant.usual = max(seconds, tenant.usual * 0.9)
+        tenant = self._tenants.get(share.tenant) or self._tenants.setdefault(share.tenant, _Tenant())
+        used = tenant.used if tenant.used > self._now else self._now
+        tenant.used = used = used + seconds
+        usual = tenant.usual * 0.9
+        tenant.usual = seconds if seconds > usual else usual
         self._spent += seconds
-        self._most_used = max(self._most_used, tenant.used)
-        self._arm()
+        if used > self._most_used:
+            self._most_used = used
+        if not self._armed:
+            self._arm()
 
     async def next(self, share: LoopShare) -> None:
         """Wait for a turn, if others are ahead."""

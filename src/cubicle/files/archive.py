@@ -1,18 +1,20 @@
 """Everything of a chat as one zip, made as it is sent: constant memory whatever the size.
 
 The zip library pulls; the sandbox is asked on the event loop. So each chunk is made in a worker thread, which calls
-back to the loop for the next entry and the next bytes.
+back to the loop for the next entry and the next bytes. Few threads work at once; one that waits for its sandbox lets
+another work, for a sandbox may take for ever.
 """
 
 from __future__ import annotations
 
 import hashlib
+import threading
 import zlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
 
 import anyio
 from anyio import from_thread, to_thread
@@ -46,7 +48,11 @@ _WHY = {
     "too deep": f"it lies more than {_DEEPEST} folders deep",
 }
 _SAMPLE = 16 * 1024
-_workers = anyio.CapacityLimiter(4)
+MAX_AT_ONCE = 16
+_workers = anyio.CapacityLimiter(MAX_AT_ONCE)
+_working = threading.BoundedSemaphore(4)
+_T = TypeVar("_T")
+_Ts = TypeVarTuple("_Ts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +106,21 @@ async def _beneath(
         yield Member(f"{prefix}/{folder}", full, root, "directory", mtime=mtime)
 
 
+def _worked(zipped: Iterator[bytes]) -> bytes | None:
+    """In a worker thread: the next chunk."""
+    with _working:
+        return next(zipped, None)
+
+
+def _waited(ask: Callable[[*_Ts], Coroutine[Any, Any, _T]], *arguments: *_Ts) -> _T:
+    """In the midst of that: what the sandbox answers."""
+    _working.release()
+    try:
+        return from_thread.run(ask, *arguments)
+    finally:
+        _working.acquire()
+
+
 def _is_cache(name: str) -> bool:
     return name.startswith(".") or name in CACHES
 
@@ -118,7 +139,7 @@ class Archive:
         try:
             zipped = await to_thread.run_sync(self._zipped, limiter=_workers)
             while True:
-                chunk = await to_thread.run_sync(next, zipped, None, limiter=_workers)
+                chunk = await to_thread.run_sync(_worked, zipped, limiter=_workers)
                 if chunk is None:
                     return
                 yield chunk
@@ -136,7 +157,7 @@ class Archive:
     def _entries(self) -> Iterator[MemberFile]:
         from stream_zip import ZIP_AUTO
 
-        while (member := from_thread.run(self._next_member)) is not None:
+        while (member := _waited(self._next_member)) is not None:
             if member.kind == "directory":
                 yield f"{_safe(member.name)}/", _time(member.mtime), 0o755, ZIP_AUTO(0, level=0), ()
                 continue
@@ -146,7 +167,7 @@ class Archive:
             if member.size - member.blocks > _MAX_HOLE:
                 self._leave_out(member, "it is mostly empty space")
                 continue
-            opened = from_thread.run(self._open, member)
+            opened = _waited(self._open, member)
             if opened is not None:
                 stat, size, start = opened
                 mode = 0o755 if stat.mode & 0o111 else 0o644
@@ -158,7 +179,7 @@ class Archive:
 
     def _data(self, start: bytes) -> Iterator[bytes]:
         yield start
-        while (chunk := from_thread.run(self._next_chunk)) is not None:
+        while (chunk := _waited(self._next_chunk)) is not None:
             yield chunk
 
     def _leave_out(self, member: Member, why: str) -> None:

@@ -110,6 +110,12 @@ class Uploads:
             return [], True
         return found, True
 
+    async def look(self, chat: Chat, *, wake: bool = False) -> None:
+        """Returns when the sandbox answers, if there is one."""
+        with suppress(NoSandbox, MachineError):
+            async with self._machine(chat, wake) as machine:
+                await machine.ping(60)
+
     async def list(self, chat: Chat) -> Sequence[Upload]:
         return (await self._look(chat, wake=False))[0]
 
@@ -131,7 +137,7 @@ class Uploads:
             if machine.uploads is not None:
                 upload, digest = await _saved_here(machine.uploads, path, content, limit)
             else:
-                upload, digest = await _saved_there(machine, path, _bounded(content, limit))
+                upload, digest = await _saved_there(machine, path, bounded(content, limit))
         self._remember(chat, upload, digest)
         self._journal.record(chat, "upload", {"path": path, "size": upload.size, "hash": digest})
         await self._journal.settle(chat)
@@ -187,7 +193,8 @@ class Uploads:
             self._sums.popitem(last=False)
 
 
-async def _bounded(content: AsyncIterable[bytes], limit: int) -> AsyncIterator[bytes]:
+async def bounded(content: AsyncIterable[bytes], limit: int) -> AsyncIterator[bytes]:
+    """The same, and TooLarge in the place of what is more."""
     size = 0
     async for chunk in content:
         size += len(chunk)
@@ -237,7 +244,7 @@ async def _saved_here(folder: UploadFolder, path: str, content: AsyncIterable[by
         if isinstance(content, ZeroCopySource):  # its length is known, and was looked at
             found, digest = await content.into(partial(folder.draft, path))
         else:
-            found, digest = await _written(folder, path, _bounded(content, limit))
+            found, digest = await _written(folder, path, bounded(content, limit))
     except OSError as error:
         raise _said(error) from error
     return Upload(path, found.st_size, found.st_mtime), digest

@@ -10,10 +10,10 @@ from starlette.responses import Response, StreamingResponse
 
 from cubicle.core.chat import Chat
 from cubicle.fairness.fair_slots import FairSlots
-from cubicle.files.archive import Archive
+from cubicle.files.archive import MAX_AT_ONCE, Archive
 from cubicle.http_api.chats import chat_of
 from cubicle.http_api.content_headers import disposition
-from cubicle.http_api.held_response import HeldResponse
+from cubicle.http_api.held_response import HeldResponse, unmade
 from cubicle.http_api.waking import AsleepPage, Reading
 from cubicle.sandbox.fleet import Fleet
 
@@ -23,7 +23,7 @@ class ArchiveRoutes:
 
     def __init__(self, fleet: Fleet, asleep_page: AsleepPage | None = None) -> None:
         self._reading = Reading(fleet, asleep_page)
-        self._archives = FairSlots(total=16, of_tenant=8, of_chat=4)
+        self._archives = FairSlots(total=MAX_AT_ONCE, of_tenant=8, of_chat=4)
 
     async def get(self, request: Request) -> Response:
         chat = chat_of(request)
@@ -41,9 +41,7 @@ class ArchiveRoutes:
         }
         async with self._reading.machine(request, chat) as machine:
             if request.method == "HEAD":
-                head = Response(headers=headers)
-                del head.headers["Content-Length"]  # nobody knows how long the zip will be
-                yield head
+                yield unmade(headers)
             else:
                 async with self._archives.hold(chat):
                     yield StreamingResponse(Archive(machine).chunks(), headers=headers)

@@ -18,7 +18,7 @@ from cubicle.files.search_output import FoundLine, FoundName
 from cubicle.http_api.chats import chat_of
 from cubicle.http_api.errors import refuse
 from cubicle.http_api.file_models import FoundFile, FoundText, SearchEnd
-from cubicle.http_api.held_response import HeldResponse
+from cubicle.http_api.held_response import HeldResponse, unmade
 from cubicle.http_api.waking import Reading
 from cubicle.machine.errors import SandboxError
 from cubicle.machine.machine import Machine
@@ -52,7 +52,7 @@ class SearchRoutes:
     ) -> AsyncIterator[Response]:
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no", "X-Content-Type-Options": "nosniff"}
         if request.method == "HEAD":
-            yield Response(headers=headers, media_type=MEDIA_TYPE)
+            yield unmade(headers, MEDIA_TYPE)
             return
         async with self._slots.hold(chat):
             try:

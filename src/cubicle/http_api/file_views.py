@@ -18,7 +18,7 @@ from cubicle.http_api.chats import chat_of
 from cubicle.http_api.errors import refuse
 from cubicle.http_api.file_models import TailPiece
 from cubicle.http_api.files import absent_is_404
-from cubicle.http_api.held_response import HeldResponse
+from cubicle.http_api.held_response import HeldResponse, unmade
 from cubicle.http_api.urls import file_path
 from cubicle.http_api.waking import Reading
 from cubicle.machine.errors import MachineError, SandboxError
@@ -52,9 +52,6 @@ class FileViewRoutes:
             place = await browse.find(machine, path)
             if place.stat.kind != "file":
                 raise browse.NoSuchFile
-            if request.method == "HEAD":
-                yield Response(headers=headers, media_type="text/event-stream")
-                return
             async with aclosing(self._pieces(machine, place)) as pieces:
                 yield StreamingResponse(pieces, headers=headers, media_type="text/event-stream")
 
@@ -83,17 +80,20 @@ class FileViewRoutes:
     async def _converted(self, request: Request, chat: Chat, path: str, name: str) -> AsyncIterator[Response]:
         headers = content_headers.file_headers(name, download=request.query_params.get("download") == "1")
         del headers["Accept-Ranges"]
-        async with self._conversions.hold(chat), absent_is_404(), self._reading.machine(request, chat) as machine:
+        async with absent_is_404(), self._reading.machine(request, chat) as machine:
             place = await browse.find(machine, path)
             if place.stat.kind != "file":
                 raise browse.NoSuchFile
             if place.path.rpartition(".")[2].lower() not in office.ENDINGS:
                 raise refuse(422, "This is not a file of an office program.")
             if request.method == "HEAD":
-                yield Response(headers=headers)
+                yield unmade(headers)
                 return
             try:
-                async with office.converted(machine, place, browse.version(place.stat).etag) as pieces:
+                async with (
+                    self._conversions.hold(chat),
+                    office.converted(machine, place, browse.version(place.stat).etag) as pieces,
+                ):
                     yield StreamingResponse(pieces, headers=headers)
             except office.NoOffice:
                 raise refuse(501, "The image of this sandbox has no LibreOffice.") from None

@@ -99,6 +99,7 @@ class FileRoutes:
 
     async def _folder(self, request: Request, chat: Chat, machine: Machine, path: str) -> Response:
         hidden = request.query_params.get("hidden", "") not in ("", "0", "false")
+        await machine.ping(60)  # before: whoever waits for a sandbox that hangs takes no place from others
         async with self._listings.hold(chat):
             found = await browse.listing(machine, path, hidden=hidden)
             async with self._building:

@@ -291,7 +291,7 @@ class Forwarder:
                 await refuse(scope, receive, send, _LOST)
                 return
             try:
-                await client.accept(backend.subprotocol)
+                await client.accept(backend.subprotocol, [(b"set-cookie", value) for value in backend.cookies])
                 limits = ProxyLimits(most=None, silence=0, without_code=close_codes.NORMAL, cancelled=lambda: _RESTART)
                 with self._using(holder, backend.abort):
                     await WebSocketProxy(client, backend, None, limits).run()

@@ -29,7 +29,7 @@ _PROBLEM = {"$ref": _REF.format(model=models.ProblemDetails.__name__)}
 _CHAT_ID: Schema = {"type": "string", "pattern": "^[A-Za-z0-9_:@-][A-Za-z0-9._:@-]{0,127}$"}
 _TOKEN: Schema = {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9_-]{0,127}$"}
 _TEXT: Schema = {"type": "string", "minLength": 1}
-_KINDS: dict[str, Schema] = {"token": _TOKEN, "int": {"type": "integer", "minimum": 0}}
+_KINDS: dict[str, Schema] = {"token": _TOKEN, "number": {"type": "integer", "minimum": 0}}
 _SECURITY: dict[Who, list[dict[str, list[str]]]] = {
     Who.ANYBODY: [],
     Who.CAPABILITY: [],

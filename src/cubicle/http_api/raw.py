@@ -109,10 +109,7 @@ async def _page(request: Request, machine: Machine, place: browse.FilePlace, bas
     headers = content_headers.raw_headers(place.path, bases, scripts=True) | {"Cache-Control": "private, no-store"}
     del headers["Accept-Ranges"]
     async with browse.opened(machine, place, lambda version: Part(0, version.size, False)) as (reader, _):
-        if request.method == "HEAD":
-            yield Response(headers=headers)
-        else:
-            yield StreamingResponse(guarded(reader), headers=headers)
+        yield StreamingResponse(guarded(reader), headers=headers)
 
 
 def _viewer(request: Request, grant: Grant, path: str) -> str:

@@ -18,7 +18,7 @@ from cubicle.fairness.fair_slots import FairSlots
 from cubicle.http_api.assets import STATIC
 from cubicle.http_api.chats import chat_of
 from cubicle.http_api.content_headers import disposition
-from cubicle.http_api.held_response import HeldResponse
+from cubicle.http_api.held_response import HeldResponse, unmade
 from cubicle.journal import reading
 from cubicle.journal.journal import Journal
 from cubicle.journal.removed_parts import removed_parts, without
@@ -50,9 +50,7 @@ class ReplayRoutes:
             "Cache-Control": "private, no-store",
         }
         if request.method == "HEAD":
-            head = Response(headers=headers)
-            del head.headers["Content-Length"]  # nobody knows it before it is made
-            yield head
+            yield unmade(headers)
             return
         async with self._slots.hold(chat):
             yield StreamingResponse(self._pieces(chat), headers=headers)

@@ -7,21 +7,26 @@ import logging
 import re
 import time
 import uuid
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any
 
+from cubicle.chat.authentication import Who
 from cubicle.core.caller import Headers
 from cubicle.core.problem import Problem
 from cubicle.http_api.errors import answer, response
-from cubicle.http_api.routes import HEALTH
-from cubicle.log import bound
+from cubicle.http_api.routes import HEALTH, ROWS
+from cubicle.http_api.urls import route_path
+from cubicle.log import bound, detached
 
 log = logging.getLogger(__name__)
 
 HEADER = "X-Request-Id"
+_NAME = HEADER.lower().encode()
 _WELLFORMED = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _ENDING = Problem(503, "The service is shutting down. Try again in a moment.")
 _QUIET = frozenset({HEALTH})
+_CAPABILITIES = tuple(f"{row.literal}/" for row in ROWS if row.who is Who.CAPABILITY)
+"""What comes before a segment of the path that opens something for whoever reads it."""
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -31,7 +36,7 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class RequestLog:
-    """ASGI middleware. The path goes into the log without its query, which may hold a signature."""
+    """ASGI middleware. The path goes into the log without its query, which may hold a signature, or a capability."""
 
     def __init__(self, app: App) -> None:
         self._app = app
@@ -42,16 +47,17 @@ class RequestLog:
             return
         sent = Headers(scope["headers"]).get(HEADER)
         request = sent if sent and _WELLFORMED.fullmatch(sent) else uuid.uuid4().hex
+        scope["headers"] = [*_others(scope["headers"]), (_NAME, request.encode())]  # another member has the same id
         status, started = 0, time.monotonic()
 
         async def sending(message: Message) -> None:
             nonlocal status
             if message["type"] in ("http.response.start", "websocket.http.response.start"):
                 status = message["status"]
-                message = {**message, "headers": [*message["headers"], (HEADER.lower().encode(), request.encode())]}
+                message = {**message, "headers": [*_others(message["headers"]), (_NAME, request.encode())]}
             await send(message)
 
-        with bound(request=request):
+        with detached(), bound(request=request):  # on one connection come requests of several
             try:
                 await self._app(scope, receive, sending)
             except asyncio.CancelledError:  # the server ends, and this took longer than it waits
@@ -69,8 +75,20 @@ class RequestLog:
                     seconds = round(time.monotonic() - started, 3)
                     extra = {
                         "method": scope.get("method", "WS"),
-                        "path": scope["path"],
+                        "path": _shown_path(scope),
                         "status": status,
                         "seconds": seconds,
                     }
                     log.info("request", extra=extra)
+
+
+def _others(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    return [line for line in headers if line[0] != _NAME]
+
+
+def _shown_path(scope: Scope) -> str:
+    path, own = str(scope["path"]), route_path(scope)
+    for before in _CAPABILITIES:
+        if own.startswith(before):
+            return f"{path.removesuffix(own)}{before}…/{own.removeprefix(before).partition('/')[2]}"
+    return path

@@ -13,7 +13,7 @@ from cubicle.core.chat import Chat
 from cubicle.core.paths import BadPath, readable, upload_name
 from cubicle.core.resource_uris import UploadUri
 from cubicle.fairness.fair_slots import FairSlots
-from cubicle.files.uploads import FOLDER, DiskFull, NameTaken, TooLarge, Upload, Uploads
+from cubicle.files.uploads import FOLDER, DiskFull, NameTaken, TooLarge, Upload, Uploads, bounded
 from cubicle.http_api.audited import note_audit
 from cubicle.http_api.chats import chat_of
 from cubicle.http_api.errors import HttpRefusal, refuse
@@ -44,8 +44,9 @@ class UploadRoutes:
         path = _name(request)
         content_type = request.headers.get("Content-Type", "")
         form = is_multipart(content_type)
-        self._check_length(request, self._limit + (_FORM_ROOM if form else 0))
-        content = file_of(content_type, chunks_of(request)) if form else body_of(request)
+        most = self._limit + (_FORM_ROOM if form else 0)
+        self._check_length(request, most)
+        content = file_of(content_type, bounded(chunks_of(request), most)) if form else body_of(request)
         try:
             async with self._saves.hold(chat):
                 upload, digest = await self._uploads.save(chat, path, content, limit=self._limit)
@@ -64,6 +65,7 @@ class UploadRoutes:
 
     async def listed(self, request: Request) -> Response:
         chat = chat_of(request)
+        await self._uploads.look(chat, wake=wants_wake(request))
         async with self._lists.hold(chat):
             found, complete = await self._uploads.with_sums(chat, wake=wants_wake(request))
             return await asyncio.to_thread(_list, chat, found, complete)  # of a hundred thousand: it takes a second

@@ -16,6 +16,8 @@ from cubicle.http_api.routes import row_of
 
 _HOST = re.compile(r"[A-Za-z0-9.-]{1,253}(?::\d{1,5})?|\[[0-9A-Fa-f:.]{2,45}\](?::\d{1,5})?")
 
+_MAX_DIGITS = 18
+
 
 class _Anything(Convertor[str]):
     """`{path:anything}` in a route: also a path with line breaks, which `{path:path}` does not see."""
@@ -41,7 +43,20 @@ class _Token(Convertor[str]):
         return value
 
 
+class _Number(Convertor[int]):
+    """`{port:number}` in a route. One of any length is a number, and none that anything has; to read it fails."""
+
+    regex = "[0-9]+"
+
+    def convert(self, value: str) -> int:
+        return int(value) if len(value) <= _MAX_DIGITS else 10**_MAX_DIGITS
+
+    def to_string(self, value: int) -> str:
+        return str(value)
+
+
 register_url_convertor("anything", _Anything())
+register_url_convertor("number", _Number())
 register_url_convertor("token", _Token())
 
 

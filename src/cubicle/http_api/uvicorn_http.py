@@ -11,6 +11,7 @@ import socket
 import sys
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from contextlib import contextmanager
+from contextvars import Context
 from types import FrameType
 from typing import Any, cast
 
@@ -30,7 +31,7 @@ from cubicle.core.request_limits import (
     ChunkLimits,
     HeaderLimits,
 )
-from cubicle.fairness.fair_queue import STRANGERS, FairQueue, LoopShare, current
+from cubicle.fairness.fair_queue import STRANGERS, FairQueue, LoopShare
 from cubicle.fairness.slices import feed_slices
 from cubicle.http_api.acceptor import Acceptor
 from cubicle.http_api.body_parser import parser_within
@@ -202,11 +203,7 @@ class HttpConnection(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         self._forget_tenant()
         if self._refusal is None:
-            answered = current.set(None)  # the next request is no part of the one before: it waits for its own turn
-            try:
-                super().on_response_complete()
-            finally:
-                current.reset(answered)
+            Context().run(super().on_response_complete)  # the next request is no part of this one: it has its own turn
         elif not self.transport.is_closing():
             self._end_with(self._refusal)
 
@@ -310,6 +307,10 @@ class HttpConnection(HttpToolsProtocol):
             raise ClientDisconnect
         self.flow.pause_reading()
         return cast(int, self.transport.get_extra_info("socket").fileno())
+
+    def look_for_end(self) -> None:
+        """Read on: whoever has sent much is not read from, and would not be seen to leave."""
+        self.flow.resume_reading()
 
     def take_back(self, rest: int) -> None:
         """Go on behind what was taken of the body: so much is still to come."""

@@ -18,6 +18,7 @@ from cubicle.core.event_ids import signing_key
 from cubicle.fairness.fair_queue import FairQueue
 from cubicle.files.uploads import Uploads
 from cubicle.mcp_api.cancellation import InFlight
+from cubicle.mcp_api.direct_calls import DirectCalls
 from cubicle.mcp_api.handlers import Instructions, McpHandlers
 from cubicle.mcp_api.mcp_tasks import McpTasks
 from cubicle.mcp_api.repeated_calls import RepeatedCalls, read_boot
@@ -95,10 +96,12 @@ class McpEndpoint:
                 cards=self._cards,
             )
             server = protocol.server(__version__)
+            direct: DirectCalls | None = DirectCalls(protocol)
             if self._settings.otel_exporter_otlp_endpoint:
                 from cubicle.mcp_api.tracing import Tracing
 
                 server.middleware.insert(0, Tracing())
+                direct = None  # spans are the SDK's
             manager = StreamableHTTPSessionManager(server, stateless=True, max_request_body_size=MAX_BODY)
             async with manager.run(), self._unfinished.looked_after(repeated):
                 self._gate = RequestCheck(
@@ -112,6 +115,7 @@ class McpEndpoint:
                     request_ids,
                     self._watch,
                     self._calls,
+                    direct,
                     self._forward,
                 )
                 yield

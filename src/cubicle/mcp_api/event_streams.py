@@ -13,6 +13,7 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from weakref import ref
 
 from cubicle.core.chat import Chat
 
@@ -37,6 +38,7 @@ OBJECT_SIZE = 4 * 1024
 """Bytes that a stream takes beside its events."""
 DELIVERED_SECONDS = 10.0
 """For so long a finished answer is kept that was sent to its end, where the journal has it too."""
+_SWEEP_SECONDS = 1.0
 MAX_COUNT = 65_536
 """Finished answers that are kept."""
 MAX_COUNT_OF_A_CHAT = 512
@@ -288,6 +290,8 @@ class EventStreams:
         self._all = _Shelf(MAX_ENDED, MAX_COUNT)
         self._tenants: dict[str, _Shelf] = {}
         self._chats: dict[str, _Shelf] = {}
+        self._delivered: deque[tuple[float, ref[EventStream]]] = deque()
+        """Those that need not be kept, and until when they are, unless they have made room before that."""
         self._sweep: asyncio.TimerHandle | None = None
 
     def has_room(self, chat: Chat) -> bool:
@@ -330,13 +334,9 @@ class EventStreams:
 
     def forget_soon(self, stream: EventStream) -> None:
         """A finished one that was delivered need not be kept for long."""
-
-        def forget() -> None:
-            if self._all.streams.get(stream.id) is stream:
-                self._forget(stream)
-
         if stream.was_delivered:
-            asyncio.get_running_loop().call_later(DELIVERED_SECONDS, forget)
+            self._delivered.append((time.monotonic() + DELIVERED_SECONDS, ref(stream)))
+            self._forget_old()
 
     def drop(self, stream: EventStream) -> None:
         """The work ended without an answer."""
@@ -374,11 +374,19 @@ class EventStreams:
                 del shelves[name]
 
     def _forget_old(self) -> None:
-        """Forget what is older than it need be, and look again when the next one is."""
-        self.close()
-        latest = time.monotonic() - self._keep_seconds
-        while self._all.streams and (oldest := next(iter(self._all.streams.values()))).ended <= latest:
+        """Forget what is older than it need be, and look again as long as there is more."""
+        now = time.monotonic()
+        while self._delivered and self._delivered[0][0] <= now:
+            stream = self._delivered.popleft()[1]()
+            if stream is not None and self._all.streams.get(stream.id) is stream:
+                self._forget(stream)
+        while (
+            self._all.streams and (oldest := next(iter(self._all.streams.values()))).ended <= now - self._keep_seconds
+        ):
             self._forget(oldest)
-        if self._all.streams:
-            wait = max(1.0, oldest.ended - latest)
-            self._sweep = asyncio.get_running_loop().call_later(wait, self._forget_old)
+        if self._sweep is None and (self._all.streams or self._delivered):
+            self._sweep = asyncio.get_running_loop().call_later(min(_SWEEP_SECONDS, DELIVERED_SECONDS), self._look)
+
+    def _look(self) -> None:
+        self._sweep = None
+        self._forget_old()

@@ -19,8 +19,8 @@ from pydantic import ValidationError
 from cubicle.audit.audit import AuditUnavailable
 from cubicle.chat.clients import Clients
 from cubicle.core import problem
-from cubicle.core.call_identity import BadIdentity, CallIdentity, find_identity
-from cubicle.core.caller import Caller, Headers
+from cubicle.core.call_identity import BadIdentity
+from cubicle.core.caller import Caller
 from cubicle.core.chat import Chat
 from cubicle.core.paths import readable
 from cubicle.core.resource_uris import NoSuchResource, ResourceTooLarge, UploadUri
@@ -30,21 +30,21 @@ from cubicle.files.uploads import Content, Upload, Uploads
 from cubicle.machine.errors import SandboxError
 from cubicle.mcp_api import jsonrpc
 from cubicle.mcp_api.cancellation import InFlight, RequestKey
+from cubicle.mcp_api.followed_call import FollowedCall
 from cubicle.mcp_api.pagination import page
 from cubicle.mcp_api.raw_json import RawJson
 from cubicle.mcp_api.repeated_calls import OtherArguments, RepeatedCalls
 from cubicle.mcp_api.request_context import (
     SESSION,
+    CallRequest,
     Context,
     caller_of,
     client_name,
     content_of,
     is_modern,
-    progress_stream,
     scope_of,
 )
-from cubicle.mcp_api.resumption import CALL_DONE, CALL_ID
-from cubicle.mcp_api.running_calls import CallCancelled, RunningCall
+from cubicle.mcp_api.sessions import has_cards
 from cubicle.mcp_api.set_aside import SET_ASIDE, SetAside
 from cubicle.mcp_api.subscriptions import Subscriptions
 from cubicle.mcp_api.task_methods import TaskMethods, with_answers
@@ -129,18 +129,8 @@ class McpHandlers:
             return result
         except (MCPError, ValidationError):
             raise
-        except (BadIdentity, OtherArguments) as error:
-            raise MCPError(jsonrpc.INVALID_PARAMS, str(error)) from None
-        except Asleep as error:
-            raise MCPError(jsonrpc.ASLEEP, f"{error} Any tool call wakes it.", {"type": problem.ASLEEP}) from None
-        except Busy as error:
-            raise MCPError(jsonrpc.TOO_MANY_STREAMS, str(error)) from None
-        except SandboxError as error:  # one that is down is no fault of the protocol, and people want to know of it
-            log.warning("a method found no sandbox: %s", error, extra={"method": ctx.method})
-            raise MCPError(jsonrpc.SANDBOX_UNAVAILABLE, f"{error} Try again; if it goes on, tell the user.") from None
-        except Exception:
-            log.exception("a method failed", extra={"method": ctx.method})
-            raise MCPError(jsonrpc.INTERNAL_ERROR, "The service failed; its log has the reason.") from None
+        except Exception as error:  # noqa: BLE001 — protocol_error tells them apart, and logs
+            raise protocol_error(error, ctx.method) from None
 
     async def _cancellable(self, ctx: Context, call_next: CallNext) -> HandlerResult:
         """A tool's call makes itself known, as it may outlive its request. The others share ids with it."""
@@ -187,6 +177,10 @@ class McpHandlers:
         """The cards, if the client of this request shows them; all others get what they always got."""
         return self.cards if self.cards is not None and shows_cards(context) else None
 
+    def cards_in(self, session: str | None) -> UiCards | None:
+        """The same of a request in a session of the handshake era, but for the one that begins it."""
+        return self.cards if self.cards is not None and has_cards(session or "") else None
+
     def _asked_for(self, context: Context, params: types.CallToolRequestParams) -> tuple[Tool, Caller, dict[str, Any]]:
         try:
             tool = self.registry.find(params.name)
@@ -204,8 +198,10 @@ class McpHandlers:
         arguments = with_answers(context, tool, given, None)
         if isinstance(arguments, types.InputRequiredResult):
             return arguments
-        id = scope_of(context).get(CALL_ID, "")
-        return await self.task_methods.create(caller, tool, arguments, _identity(context), task.get("ttl"), call_id=id)
+        request = CallRequest.of(context)
+        return await self.task_methods.create(
+            caller, tool, arguments, request.identity, task.get("ttl"), call_id=request.call_id
+        )
 
     async def _call_tool(
         self, context: Context, params: types.CallToolRequestParams
@@ -214,47 +210,33 @@ class McpHandlers:
         arguments = with_answers(context, tool, given, (context.params or {}).get("inputResponses"))
         if isinstance(arguments, types.InputRequiredResult):
             return arguments
-        started = time.monotonic()
+        started, request = time.monotonic(), CallRequest.of(context)
         if self.task_methods.becomes_task(context, tool):
-            answer = await self.task_methods.run(context, caller, tool, arguments, _identity(context))
+            answer = await self.task_methods.run(context, caller, tool, arguments, request.identity)
             if not isinstance(answer, Answer):
                 return answer
         else:
-            answer = await self._run(context, tool, caller, arguments)
-        log.info(
-            "tool call",
-            extra={"tool": tool.name, "error": answer.error, "seconds": round(time.monotonic() - started, 3)},
-        )
+            answer = await (await self.begin(request, tool, arguments)).answer()
+        self.log_call(tool, answer, started)
         cards = self._cards_for(context)
         meta = cards.of_answer(caller.chat) if cards is not None else None
         content = [content_of(block) for block in answer.blocks]
         return types.CallToolResult(content=content, is_error=answer.error, meta=meta)
 
-    async def _run(self, context: Context, tool: Tool, caller: Caller, arguments: dict[str, Any]) -> Answer:
+    async def begin(self, request: CallRequest, tool: Tool, arguments: dict[str, Any]) -> FollowedCall:
         """Run the call in a task of its own, or join the one that it repeats, and follow it."""
-        id = scope_of(context).get(CALL_ID, "")
-        running = await self.calls.start(caller, tool, arguments, _identity(context), id=id)
-        return await self._follow(context, running)
+        running = await self.calls.start(request.caller, tool, arguments, request.identity, id=request.call_id)
+        return FollowedCall(running, request, self.in_flight)
 
-    async def _follow(self, context: Context, running: RunningCall) -> Answer:
-        """The live output and the answer of a call, for one request; to cancel the request is to cancel the call."""
-        following, key = progress_stream(context), _key(context, caller_of(context))
-        self.in_flight.add(key, running)
-        running.on_end(lambda: self.in_flight.remove(key, running))
-        if (done := scope_of(context).get(CALL_DONE)) is not None:
-            running.on_end(done)
-        try:
-            with running.followed(following.report):
-                async with following.running():
-                    await running.wait()
-            return running.answer()
-        except CallCancelled:
-            raise MCPError(jsonrpc.REQUEST_CANCELLED, "Request cancelled") from None
+    def log_call(self, tool: Tool, answer: Answer, started: float) -> None:
+        seconds = round(time.monotonic() - started, 3)
+        log.info("tool call", extra={"tool": tool.name, "error": answer.error, "seconds": seconds})
 
     async def _list_resources(
         self, context: Context, params: types.PaginatedRequestParams | None
     ) -> types.ListResourcesResult:
         chat, cards = caller_of(context).chat, self._cards_for(context)
+        await self.uploads.look(chat)  # before: whoever waits for a sandbox that hangs takes no place from others
         async with self.lists.hold(chat):
             found = await self.uploads.list(chat)
             files, cursor = await to_thread.run_sync(page, found, params.cursor if params is not None else None)
@@ -286,6 +268,7 @@ class McpHandlers:
             # Some clients send no X-Chat-Id with these calls: there the URI is what names the chat.
             chat, audit = uri.chat(caller.chat.tenant), self.registry.audit
             audit.require()
+            await self.uploads.look(chat)
             async with self.lists.hold(caller.chat):
                 file = await self.uploads.read(chat, uri.path)
                 said = {"what": "resources/read", "outcome": "done", "size": len(file.data)}
@@ -341,15 +324,27 @@ def _own(
     return handled
 
 
+def protocol_error(error: Exception, method: str) -> MCPError:
+    """What the client is told of an error that is not the protocol's own; no text of one that nobody foresaw."""
+    match error:
+        case BadIdentity() | OtherArguments():
+            return MCPError(jsonrpc.INVALID_PARAMS, str(error))
+        case Asleep():
+            return MCPError(jsonrpc.ASLEEP, f"{error} Any tool call wakes it.", {"type": problem.ASLEEP})
+        case Busy():
+            return MCPError(jsonrpc.TOO_MANY_STREAMS, str(error))
+        case SandboxError():  # one that is down is no fault of the protocol, and people want to know of it
+            log.warning("a method found no sandbox: %s", error, extra={"method": method})
+            return MCPError(jsonrpc.SANDBOX_UNAVAILABLE, f"{error} Try again; if it goes on, tell the user.")
+        case _:
+            log.error("a method failed", exc_info=error, extra={"method": method})
+            return MCPError(jsonrpc.INTERNAL_ERROR, "The service failed; its log has the reason.")
+
+
 def _key(context: Context, caller: Caller) -> RequestKey:
     # A client of the newer era cancels by hanging up: no notification can mean its request.
     session = "" if is_modern(context) else scope_of(context).get(SESSION)
     return RequestKey(session, caller.chat, str(context.request_id))
-
-
-def _identity(context: Context) -> CallIdentity | None:
-    scope = scope_of(context)
-    return find_identity(Headers(scope.get("headers", ())), context.meta or {}, scope.get(SESSION), context.request_id)
 
 
 def _set_aside(context: Context) -> SetAside | None:

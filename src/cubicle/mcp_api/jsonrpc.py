@@ -36,6 +36,11 @@ class JsonRpcMessage:
     params: dict[str, Any]
     has_params: bool = True
 
+    @property
+    def request_id(self) -> int | str:
+        """Of a request; 0 is what a notification has instead."""
+        return 0 if self.id is None else self.id
+
 
 def parse(decoded: Any) -> JsonRpcMessage:
     """The message that a decoded body is. Raises BadJsonRpc."""

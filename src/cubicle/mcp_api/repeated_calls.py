@@ -270,33 +270,28 @@ class RepeatedCalls:
     async def _run(self, running: RunningCall, tool: Tool, call: Call, arguments: Mapping[str, Any]) -> Answer:
         leaves = bool(call.identity) or tool.outlives_caller or tool.name in CAN_GO_ON
         running.on_detached = lambda: self._journal.record(call.caller.chat, DETACHED, {"call": call.id})
-        call = replace(
-            call,
-            report=running.report,
-            heard=lambda: running.is_followed,
-            cancelled=lambda: running.cancelled,
-            reached=lambda step: setattr(running, "step", step),
-            ask=running.input.ask,
-            leaving=lambda: leaves and self._calls.stopping and not running.cancelled,
-        )
+        call.report, call.ask = running.report, running.input.ask
+        call.heard = lambda: running.is_followed
+        call.cancelled = lambda: running.cancelled
+        call.reached = lambda step: setattr(running, "step", step)
+        call.leaving = lambda: leaves and self._calls.stopping and not running.cancelled
         # The first step of `run` records the call: what is called soon comes after it.
         asyncio.get_running_loop().call_soon(running.begun.set)
-        answers: list[Answer] = []
-
-        async def work() -> None:
-            answers.append(await self._registry.run(tool, call, arguments))
-
         identity = call.caller.identity
         if self._watch is None or identity is None:
-            await work()
-            return answers[0]
+            return await self._registry.run(tool, call, arguments)
+        # A token that expires ends the request only: its client comes back with a new one. Not what is revoked.
+        lasting = replace(identity, expires=None) if identity.expires is not None else identity
         try:
-            # A token that expires ends the request only: its client comes back with a new one. Not what is revoked.
-            await self._watch.run(work, replace(identity, expires=None))
+            watched = self._watch.begin(lasting, running.end)
         except AccessOver:
             running.cancel()
             await anyio.sleep_forever()
-        return answers[0]
+            raise
+        try:
+            return await self._registry.run(tool, call, arguments)
+        finally:
+            self._watch.done(watched)
 
     def _as_begun(self, call: Call, begin: Entry) -> Call:
         """The same call, as a service before this one began it."""

@@ -33,6 +33,7 @@ from cubicle.log import note, note_caller
 from cubicle.machine.zero_copy import TIMEOUT
 from cubicle.mcp_api import jsonrpc
 from cubicle.mcp_api.cancellation import InFlight, RequestKey
+from cubicle.mcp_api.direct_calls import DirectCalls, answer_call
 from cubicle.mcp_api.errors import McpRefused, send_refusal, with_server_errors
 from cubicle.mcp_api.jsonrpc import BadJsonRpc, JsonRpcMessage
 from cubicle.mcp_api.large_decoder import decode_large
@@ -44,7 +45,7 @@ from cubicle.mcp_api.running_calls import RunningCalls
 from cubicle.mcp_api.sessions import HEADER as SESSION_HEADER
 from cubicle.mcp_api.sessions import McpSessions, is_wellformed
 from cubicle.mcp_api.set_aside import SET_ASIDE, SetAside, TooLong
-from cubicle.mcp_api.transport import Unforeseen, answer, refuse_call
+from cubicle.mcp_api.transport import CONNECTION, ClientConnection, Unforeseen, answer, refuse_call
 from cubicle.mcp_api.ui_cards import declares, extensions_of
 
 log = logging.getLogger(__name__)
@@ -83,6 +84,8 @@ class RequestCheck:
     request_ids: RequestIds
     watch: AccessWatch
     calls: RunningCalls
+    direct: DirectCalls | None = None
+    """Answers most tool calls of the handshake era; None where all of them are the SDK's."""
     forward: Forward | None = None
     """Has a request answered by whoever owns its chat; None where this process owns all."""
     large: FairSlots = field(default_factory=lambda: FairSlots(total=16, of_tenant=4, of_chat=16))
@@ -165,7 +168,7 @@ class RequestCheck:
                 caller = self._resuming(caller, headers, event)
                 if await self._passed_on(scope, receive, send, caller):
                     return
-                await self.resumable.resume(event, caller, session, receive, _with_session(send, session))
+                await self.resumable.resume(event, caller, session, scope, receive, _with_session(send, session))
             case _:
                 raise McpRefused(problem.not_allowed("POST", "DELETE"))
 
@@ -188,7 +191,6 @@ class RequestCheck:
             raise McpRefused(problem.NOT_ACCEPTED)
         if not is_json(headers.get("Content-Type")):
             raise McpRefused(problem.NOT_JSON)
-        version = headers.get(_VERSION)
         handshake = _is_handshake(headers)
         session = self._session(headers, caller) if handshake else None
         try:
@@ -208,29 +210,49 @@ class RequestCheck:
             return
         if len(body) > _MAX_OTHER_BODY and message.method != "tools/call":
             raise McpRefused(problem.too_large(_MAX_OTHER_BODY))
-        if self.calls.draining and message.method == "tools/call":
+        if self.calls.draining and message.method == "tools/call" and message.id is not None:
             if session is None or not self.in_flight.has(session, caller.chat):
                 raise McpRefused(problem.DRAINING)
             # A refusal by its status would end the session of many clients, and with it the calls that still run.
             await refuse_call(message, _with_session(send, session))
             return
-        scope = {**scope, CALLER: caller, "headers": _normal(scope["headers"])}
-        if not handshake:
-            aside = scope[SET_ASIDE] = SetAside()
-            try:
-                read = aside.shortened(message) if len(body) > _MAX_OTHER_BODY else bytes(body)
-            except TooLong:
-                raise McpRefused(_LONG_META) from None
+        if handshake:
+            is_large = len(body) > _MAX_OTHER_BODY
+            del body  # it would lie in memory twice for as long as the call lasts
+            await self._answer_handshake(scope, headers, caller, message, session, receive, send, is_large=is_large)
+        else:
+            aside, read = _set_aside(message, body)
             del message, body  # the SDK decodes it once more, and keeps it
+            scope = {**scope, CALLER: caller, SET_ASIDE: aside, "headers": _normal(scope["headers"])}
             await self.modern(scope, _replay(read, receive), with_server_errors(aside.filling(send)))
-            return
-        is_large = len(body) > _MAX_OTHER_BODY
-        del body  # it would lie in memory twice for as long as the call lasts
-        session = scope[SESSION] = self._handshake(message, caller, session)
+
+    async def _answer_handshake(
+        self,
+        scope: Scope,
+        headers: Headers,
+        caller: Caller,
+        message: JsonRpcMessage,
+        session: str | None,
+        receive: Receive,
+        send: Send,
+        *,
+        is_large: bool,
+    ) -> None:
+        version, session = headers.get(_VERSION), self._handshake(message, caller, session)
         send = _with_session(send, session)
         # A large one lies in memory for as long as its request lasts, and not longer.
-        if session is not None and not is_large and self.resumable.takes(message, caller):
-            await self.resumable.answer(self.server, message, version, caller, session, scope, receive, send)
+        resumed = session if not is_large and self.resumable.takes(message, caller) else None
+        connection: ClientConnection | None = scope.get(CONNECTION)
+        call = self.direct.take(message, caller, session, headers) if self.direct is not None else None
+        if call is not None and connection is not None:
+            if resumed is not None:
+                await self.resumable.answer_call(call, message, version, resumed, connection, scope, receive, send)
+            else:
+                await answer_call(call, connection, scope, receive, send)
+            return
+        scope = {**scope, CALLER: caller, SESSION: session, "headers": _normal(scope["headers"])}
+        if resumed is not None:
+            await self.resumable.answer(self.server, message, version, caller, resumed, scope, receive, send)
         else:
             await answer(self.server, message, version, scope, receive, send)
 
@@ -309,6 +331,15 @@ async def _read(headers: Headers, receive: Receive, make_room: Callable[[], Awai
         body += part
         if not message.get("more_body", False):
             return body
+
+
+def _set_aside(message: JsonRpcMessage, body: bytearray) -> tuple[SetAside, bytes]:
+    """What of a request the SDK need not see, and what it sees."""
+    aside = SetAside()
+    try:
+        return aside, aside.shortened(message) if len(body) > _MAX_OTHER_BODY else bytes(body)
+    except TooLong:
+        raise McpRefused(_LONG_META) from None
 
 
 def _normal(raw: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:

@@ -13,7 +13,7 @@ import asyncio
 import logging
 import secrets
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Self
@@ -37,6 +37,8 @@ MAX_CALLS_OF_A_CHAT = 1024
 MAX_LEFT_OF_A_TENANT = 512
 """Calls in their grace time, with nobody who follows them. One more ends at once."""
 MAX_LEFT_OF_A_CHAT = 64
+MAX_REQUESTS = 64
+"""Requests for one call by which it can be cancelled: the newest. Any number may come for one that runs for hours."""
 _START_SECONDS = 2.0
 _LOOK_SECONDS = 0.05
 MAX_KEPT_OUTPUT = 16_000
@@ -84,9 +86,11 @@ class RunningCall:
         self._kept = Cap(MAX_KEPT_OUTPUT)
         self._followers: list[Report] = []
         self._ends: list[Callable[[], None]] = []
+        self._requests: deque[Callable[[], None]] = deque()
+        self._settles: dict[Callable[[], None], None] = {}
         self._left: asyncio.TimerHandle | None = None
         self._expiry: asyncio.TimerHandle | None = None
-        self._done = asyncio.Event()
+        self.is_done = False
         self._settled = asyncio.Event()
         self._answer: Answer | None = None
         self._parting: Answer | None = None
@@ -101,8 +105,9 @@ class RunningCall:
         self._watchers: list[Callable[[], None]] = []
 
     @property
-    def is_done(self) -> bool:
-        return self._done.is_set()
+    def is_settled(self) -> bool:
+        """Whether there is an answer for those who follow: the call has ended, or the service stops."""
+        return self._settled.is_set()
 
     @property
     def is_followed(self) -> bool:
@@ -118,7 +123,11 @@ class RunningCall:
         """End the call: somebody does not want it any more."""
         if not self.is_done:
             self.cancelled = True
-            self._scope.cancel()
+            self.end()
+
+    def end(self) -> None:
+        """End the call, as if nobody followed it any more."""
+        self._scope.cancel()
 
     def end_after(self, seconds: float) -> None:
         """Cancel the call when it runs so long from now on; this takes the place of a limit before."""
@@ -132,6 +141,29 @@ class RunningCall:
             tell()
         else:
             self._ends.append(tell)
+
+    def asked_for(self, forget: Callable[[], None]) -> None:
+        """A request is for this call. `forget` is called when the call has ended, or is not that request's any more."""
+        self._requests.append(forget)
+        if self.is_done or len(self._requests) > MAX_REQUESTS:
+            self._requests.popleft()()
+
+    def on_settled(self, tell: Callable[[], None]) -> None:
+        """Call this when the call is settled; at once, if it is."""
+        if self.is_settled:
+            tell()
+        else:
+            self._settles[tell] = None
+
+    def forget_on_settled(self, tell: Callable[[], None]) -> None:
+        """Whoever leaves is not told: a call may be followed any number of times."""
+        self._settles.pop(tell, None)
+
+    def _settle(self) -> None:
+        self._settled.set()
+        settles, self._settles = self._settles, {}
+        for tell in settles:
+            tell()
 
     @contextmanager
     def watched(self, tell: Callable[[], None]) -> Iterator[None]:
@@ -148,21 +180,28 @@ class RunningCall:
 
     @contextmanager
     def followed(self, report: Report) -> Iterator[None]:
-        """Follow the call for the block: what is kept of its output comes first. Leaving may end the call."""
+        """Follow the call for the block."""
+        self.follow(report)
+        try:
+            yield
+        finally:
+            self.leave(report)
+
+    def follow(self, report: Report) -> None:
+        """Follow the call until `leave`: what is kept of its output comes first."""
         if self._kept.characters:
             report(self._kept.text())
         self._followers.append(report)
         self._stop_waiting()
-        try:
-            yield
-        finally:
-            self._followers.remove(report)
-            if not self._followers and not self.is_done:
-                self._wait_for_followers()
+
+    def leave(self, report: Report) -> None:
+        """The last who leaves may end the call."""
+        self._followers.remove(report)
+        self.expect_followers()
 
     def expect_followers(self) -> None:
-        """Nobody follows a call that goes on after a restart; its grace time begins now."""
-        if not self._followers and not self.is_done:
+        """If nobody follows the call, its grace time begins now, unless it has begun."""
+        if not self._followers and not self.is_done and self._left is None:
             self._wait_for_followers()
 
     async def wait(self) -> None:
@@ -191,7 +230,7 @@ class RunningCall:
             is_done_once = self.step == "waits" and self.tool in CAN_GO_ON
             self._parting = fail(_NOT_BEGUN if is_done_once else _IN_PART)
             self._scope.cancel()
-        self._settled.set()
+        self._settle()
 
     def _wait_for_followers(self) -> None:
         """Nobody follows: go on, end now, or end when the grace time is over."""
@@ -222,12 +261,13 @@ class RunningCall:
             self._stop_waiting()
             if self._expiry is not None:
                 self._expiry.cancel()
-            self._done.set()
-            self._settled.set()
+            self.is_done = True
+            self._settle()
             self.begun.set()
-            for tell in self._ends:
+            for tell in (*self._ends, *self._requests):
                 tell()
             self._ends.clear()
+            self._requests.clear()
             self._kept = Cap(0)
             self._tell_watchers()
 
@@ -306,7 +346,7 @@ class RunningCalls:
         self._count(self._of_chats, chat.digest, 1)
         task = start_task(self._run(call, work), name=f"call of {tool}")
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        call.on_end(lambda: self._tasks.discard(task))
         return call
 
     def find(self, chat: Chat, id: str) -> RunningCall | None:

@@ -25,7 +25,15 @@ from cubicle.core.caller import Caller, Headers
 from cubicle.core.chat import Chat
 from cubicle.mcp_api import jsonrpc
 from cubicle.mcp_api.mcp_tasks import McpTasks, NoSuchTask, TaskState
-from cubicle.mcp_api.request_context import Context, caller_of, is_modern, progress_stream, result_of, scope_of
+from cubicle.mcp_api.request_context import (
+    CallRequest,
+    Context,
+    caller_of,
+    is_modern,
+    progress_stream,
+    result_of,
+    scope_of,
+)
 from cubicle.mcp_api.running_calls import CallCancelled, RunningCall
 from cubicle.mcp_api.task_input import BadReply, input_requests, read_reply
 from cubicle.tools.base import Answer, Tool, task_support
@@ -36,6 +44,7 @@ _CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
 _RELATED = "io.modelcontextprotocol/related-task"
 _SINCE = "2025-11-25"
 _POLL_MILLISECONDS = 1000
+_MAX_TTL = 10**12
 MAX_WATCHED = 100
 """Tasks of which one stream tells."""
 AT_ONCE_SECONDS = 0.5
@@ -95,9 +104,7 @@ class TaskMethods:
         """Answer a call that asked for a task."""
         if task_support(tool) == "forbidden":
             raise MCPError(METHOD_NOT_FOUND, f"{tool.name} does not run as a task. Call it without `task`.")
-        is_number = isinstance(ttl, int | float) and not isinstance(ttl, bool)
-        seconds = min(max(ttl / 1000, 1.0), 1e9) if is_number else None
-        start = self.tasks.started(caller, tool, arguments, identity, seconds, call_id=call_id)
+        start = self.tasks.started(caller, tool, arguments, identity, _seconds(ttl), call_id=call_id)
         with _task_found():
             async with start as (id, _):
                 return {"task": _handshake_fields(await self.tasks.state(caller.chat, id))}
@@ -188,10 +195,9 @@ class TaskMethods:
         chat = caller_of(context).chat
         running = await self.tasks.running(chat, params.task_id)
         if running is not None:
-            following = progress_stream(context)
+            following = progress_stream(CallRequest.of(context))
             with running.followed(following.report):
-                async with following.running():
-                    await running.wait()
+                await following.until(running)
         state = await self.tasks.state(chat, params.task_id)
         if running is not None:
             await _notify_status(context, state)
@@ -228,6 +234,13 @@ class TaskMethods:
         states, following = await self.tasks.list(caller_of(context).chat, int(cursor) if cursor else None)
         more = {} if following is None else {"nextCursor": str(following)}
         return {"tasks": [_handshake_fields(state) for state in states], **more}
+
+
+def _seconds(ttl: Any) -> float | None:
+    """Of a number of milliseconds, however large; None for what is none, NaN as well."""
+    if not isinstance(ttl, int | float) or isinstance(ttl, bool) or ttl != ttl:
+        return None
+    return min(max(ttl, 1_000), _MAX_TTL) / 1000
 
 
 def _answer_of(running: RunningCall) -> Answer:

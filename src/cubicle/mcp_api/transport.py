@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping, Sequence
-from contextlib import asynccontextmanager
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, MutableMapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, Protocol
 
 import anyio
 from mcp.server.connection import Connection
@@ -38,6 +38,8 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 COMMENT = "cubicle.comment"
 """Where, in the ASGI scope, a tool finds how to send a comment line."""
+CONNECTION = "cubicle.connection"
+"""Where, in the ASGI scope, the server leaves the connection to the client."""
 
 EVENT_HEADERS = [
     (b"content-type", b"text/event-stream"),
@@ -52,16 +54,35 @@ class Unforeseen(Exception):
     """A method failed in a way that nobody foresaw, before its answer began: an HTTP 500. The log has the reason."""
 
 
+class ClientConnection(Protocol):
+    """What is known of the connection to a client."""
+
+    transport: asyncio.Transport
+    on_gone: Callable[[], None] | None
+    """Called when the client goes away. One request is answered at a time."""
+
+    def look_for_end(self) -> None: ...
+
+
+class EventSender(Protocol):
+    """Where the events of an answer go."""
+
+    async def notify(self, method: str, params: Mapping[str, Any] | None) -> None: ...
+
+    async def comment(self) -> None: ...
+
+
 class Exchange:
     """What the SDK's kernel sees of a request (a `DispatchContext`): a client that can be sent notifications."""
 
     transport = _TRANSPORT
     can_send_request = False
 
-    def __init__(self, request_id: int | str, request: Request) -> None:
+    def __init__(self, request_id: int | str, request: Request, events: EventSender) -> None:
         self.request_id = request_id
         self.message_metadata = ServerMessageMetadata(request_context=request)
         self.cancel_requested = anyio.Event()
+        self._events = events
 
     async def send_raw_request(
         self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
@@ -72,25 +93,28 @@ class Exchange:
         """Tools send their progress themselves, in batches."""
 
     async def notify(self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None) -> None:
-        raise NotImplementedError
+        await self._events.notify(method, params)
 
 
-class HttpExchange(Exchange):
-    """A request whose events go back on its own response, and nowhere else."""
+class HttpAnswer:
+    """The events of an answer on the response of its request, and nowhere else."""
 
-    def __init__(self, request_id: int | str, request: Request, send: Send) -> None:
-        super().__init__(request_id, request)
+    def __init__(self, request_id: int | str, send: Send) -> None:
+        self._request_id = request_id
         self._send = send
         self.started = False
 
-    async def notify(self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None) -> None:
+    async def notify(self, method: str, params: Mapping[str, Any] | None) -> None:
         await self._write(_event({"jsonrpc": "2.0", "method": method, "params": dict(params or {})}), more=True)
 
     async def comment(self) -> None:
         await self._write([b": still here\r\n\r\n"], more=True)
 
-    async def finish(self, outcome: dict[str, Any]) -> None:
-        await self._write(_event({"jsonrpc": "2.0", "id": self.request_id, **outcome}), more=False)
+    async def finish(self, outcome: Mapping[str, Any]) -> None:
+        """Raises Unforeseen."""
+        if is_unforeseen(outcome) and not self.started:
+            raise Unforeseen
+        await self._write(_event({"jsonrpc": "2.0", "id": self._request_id, **outcome}), more=False)
 
     async def _write(self, data: Sequence[bytes], *, more: bool) -> None:
         if not self.started:
@@ -128,28 +152,30 @@ async def answer(
         await send({"type": "http.response.start", "status": 202, "headers": [(b"content-length", b"0")]})
         await send({"type": "http.response.body", "body": b""})
         return
-    exchange = HttpExchange(message.id, Request(scope), send)
-    scope[COMMENT] = exchange.comment
+    events = HttpAnswer(message.id, send)
+    scope[COMMENT] = events.comment
     outcome: dict[str, Any] | None = None
-    async with client_watched(receive):
-        outcome = await outcome_of(server, exchange, message, version)
-    if outcome is None:
-        return
-    if is_unforeseen(outcome) and not exchange.started:
-        raise Unforeseen
-    await exchange.finish(outcome)
+    async with client_watched(scope, receive):
+        outcome = await outcome_of(server, Exchange(message.id, Request(scope), events), message, version)
+    if outcome is not None:
+        await events.finish(outcome)
 
 
 async def refuse_call(message: JsonRpcMessage, send: Send) -> None:
     """Answer a tool call by a result that says that the service is about to stop."""
     result = {"content": [{"type": "text", "text": DRAINING.detail}], "isError": True}
-    await HttpExchange(message.id or 0, Request({"type": "http"}), send).finish({"result": result})
+    await HttpAnswer(message.request_id, send).finish({"result": result})
 
 
 @asynccontextmanager
-async def client_watched(receive: Receive) -> AsyncIterator[None]:
+async def client_watched(scope: Mapping[str, Any], receive: Receive) -> AsyncIterator[None]:
     """A client that goes away cancels the block."""
     with anyio.CancelScope() as waited_for:
+        connection: ClientConnection | None = scope.get(CONNECTION)
+        if connection is not None:
+            with told_when_gone(connection, waited_for.cancel):
+                yield
+            return
         watching = start_task(_watch(receive, waited_for), name="client of a request")
         try:
             yield
@@ -157,6 +183,21 @@ async def client_watched(receive: Receive) -> AsyncIterator[None]:
             watching.cancel()
             with anyio.CancelScope(shield=True):
                 await asyncio.wait([watching])
+
+
+@contextmanager
+def told_when_gone(connection: ClientConnection, tell: Callable[[], None]) -> Iterator[None]:
+    """Within the block, call this when the client goes away; at once, if it is gone."""
+    before, connection.on_gone = connection.on_gone, tell
+    try:
+        if connection.transport.is_closing():
+            tell()
+        else:
+            connection.look_for_end()
+        yield
+    finally:
+        if connection.on_gone is tell:
+            connection.on_gone = before
 
 
 async def _watch(receive: Receive, scope: anyio.CancelScope) -> None:
@@ -176,13 +217,17 @@ async def outcome_of(
             server, exchange, str(message.method), params, connection=connection, lifespan_state=None
         )
     except MCPError as error:
-        return {"error": error.error.model_dump(mode="json", by_alias=True, exclude_none=True)}
+        return error_outcome(error)
     except ValidationError:
         return {"error": {"code": jsonrpc.INVALID_PARAMS, "message": "Invalid request parameters"}}
     except Exception:
         log.exception("a request failed", extra={"method": message.method})
         return {"error": {"code": jsonrpc.INTERNAL_ERROR, "message": "The service failed; its log has the reason."}}
     return {"result": result}
+
+
+def error_outcome(error: MCPError) -> dict[str, Any]:
+    return {"error": error.error.model_dump(mode="json", by_alias=True, exclude_none=True)}
 
 
 def encoded(message: dict[str, Any]) -> list[bytes]:

@@ -97,9 +97,12 @@ def _new_id() -> str:
     return secrets.token_hex(8)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Call:
-    """One call: who makes it, and where its output goes while it runs. `report` never waits."""
+    """One call: who makes it, and where its output goes while it runs. `report` never waits.
+
+    Not frozen: to make one anew for each who adds to it costs more than all that they add.
+    """
 
     caller: Caller
     report: Callable[[str], None] = _nowhere

@@ -29,6 +29,8 @@ _FIRST_OUTPUT = 1.0
 many, and so on up to the longest pause."""
 _LONGEST_PAUSE = 60.0
 _MAX_PIECE = 2_000
+_NAMES = ("tool", "identity", "arguments_hash", "command", "ttl")
+"""Fields by which a call is found when it comes again: its end has them too, as it may outlive its beginning."""
 
 
 class CallRecord:
@@ -39,6 +41,7 @@ class CallRecord:
         self._call = call
         self._chat = call.caller.chat
         self._hold = call.ttl is None  # a task is on disk before its client is given its id
+        self._named: dict[str, object] = {}
         self._cap = Cap()
         self._piece = ""
         self._place = 0
@@ -50,23 +53,24 @@ class CallRecord:
             return
         described = arguments.get("description")
         self._next = time.monotonic() + self._pause
-        self._journal.record(
-            self._chat,
-            "call",
-            {
-                "call": self._call.id,
-                "tool": tool,
-                "identity": self._call.identity[:_MAX_PIECE],
-                "arguments": shown_arguments(arguments),
-                "arguments_hash": self._call.arguments_hash or arguments_hash(tool, arguments),
-                "description": described[:_MAX_PIECE] if isinstance(described, str) else "",
-                "user": user[:200],
-                "command": self._call.command,
-                **({} if self._call.begun is None else {"begun": self._call.begun}),
-                **({} if self._call.ttl is None else {"ttl": self._call.ttl}),
-            },
-            hold=self._hold,
-        )
+        call = self._call
+        fields: dict[str, object] = {
+            "call": call.id,
+            "tool": tool,
+            "identity": call.identity[:_MAX_PIECE],
+            "arguments": shown_arguments(arguments),
+            "arguments_hash": call.arguments_hash or arguments_hash(tool, arguments),
+            "description": described[:_MAX_PIECE] if isinstance(described, str) else "",
+            "user": user[:200],
+            "command": call.command,
+        }
+        if call.begun is not None:
+            fields["begun"] = call.begun
+        if call.ttl is not None:
+            fields["ttl"] = call.ttl
+        if call.identity:
+            self._named = {name: fields[name] for name in _NAMES if name in fields}
+        self._journal.record(self._chat, "call", fields, hold=self._hold)
 
     def output(self, text: str) -> None:
         """What the call printed; of a long one, its newest part is written down now and then."""
@@ -87,21 +91,26 @@ class CallRecord:
         """`final`: the tool came to its end. If not, the sandbox may know more of it, unless it was not `begun`."""
         if not self._journal.keeps:
             return
-        fields: dict[str, Any] = {"call": self._call.id} if final else {"call": self._call.id, "final": False}
+        fields: dict[str, Any] = {"call": self._call.id, **self._named, **event}
+        del fields["type"], fields["id"]
+        if not final:
+            fields["final"] = False
         if not begun:
             fields["begun"] = False
-        fields |= {name: value for name, value in event.items() if name not in ("type", "id")}
-        head, tail = self._cap.ends()
-        ends = head, tail
-        whole = sum(map(format.most_size, ends)) <= _MAX_OUTPUT_SIZE or sum(map(format.size, ends)) <= _MAX_OUTPUT_SIZE
-        if not whole:
-            head, tail = (head + tail)[:_SHORT_END], (head + tail)[-_SHORT_END:]
-        if self._cap.characters:
-            fields |= {"head": head, "tail": tail, "cut": self._cap.characters - len(head) - len(tail)}
+        whole = not self._cap.characters or self._add_output(fields)
         if answer is not None:
             printed = self._cap.text() if answer.notes is not None and whole else ""
             fields["answer"] = keep_blocks(self._journal, self._chat, answer, printed)
         self._journal.record(self._chat, "end", fields, hold=self._hold)
+
+    def _add_output(self, fields: dict[str, Any]) -> bool:
+        """Both ends of what the call printed; whether they are as long as the client got them."""
+        head, tail = ends = self._cap.ends()
+        whole = sum(map(format.most_size, ends)) <= _MAX_OUTPUT_SIZE or sum(map(format.size, ends)) <= _MAX_OUTPUT_SIZE
+        if not whole:
+            head, tail = (head + tail)[:_SHORT_END], (head + tail)[-_SHORT_END:]
+        fields |= {"head": head, "tail": tail, "cut": self._cap.characters - len(head) - len(tail)}
+        return whole
 
 
 def shown_arguments(arguments: Mapping[str, Any]) -> dict[str, str]:

@@ -30,13 +30,9 @@ async def command_of(
     part. Leaving the block ends it, unless the service stops and its caller may come back to another one."""
     options |= {"id": call.command_id, "keep": bool(call.identity), "unattended": resume_seconds + _SLACK}
     options["stays"] = call.leaving
-    async with AsyncExitStack() as stack:
-        process = None
-        call.reached("starts")
-        if call.begun is not None:
-            process = await _known(stack, machine, call, command, options)
-        if process is None:
-            process = await stack.enter_async_context(machine.run(command, **options))
+    call.reached("starts")
+    start = machine.run(command, **options) if call.begun is None else _gone_on(machine, call, command, options)
+    async with start as process:
         call.reached("runs")
         try:
             yield process
@@ -46,6 +42,16 @@ async def command_of(
             elif process.detached:
                 await process.kill()
             raise
+
+
+@asynccontextmanager
+async def _gone_on(machine: Machine, call: Call, command: str, options: dict[str, Any]) -> AsyncIterator[Process]:
+    """The command of a call that an earlier service began."""
+    async with AsyncExitStack() as stack:
+        process = await _known(stack, machine, call, command, options)
+        if process is None:
+            process = await stack.enter_async_context(machine.run(command, **options))
+        yield process
 
 
 async def _known(

@@ -29,7 +29,8 @@ def keep_blocks(journal: Journal, chat: Chat, answer: Answer, printed: str) -> l
     for place, block in enumerate(answer.blocks):
         if isinstance(block, TextContent):
             kept.append(_text(journal, chat, block.text, printed if place == 0 else "", room))
-            room -= format.size(kept[-1])
+            if place + 1 < len(answer.blocks):
+                room -= format.size(kept[-1])
         else:
             blob = _blob(journal, chat, block.data, block.media_type)
             kept.append({**blob, "as_text": True} if block.as_text else blob)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Any
 
@@ -31,13 +30,16 @@ class LimitedTool:
             return await self._tool(call, arguments)
         caller = call.caller
         key_id = caller.identity.key_id if caller.identity is not None else ""
-        async with AsyncExitStack() as stack:
-            try:
-                await stack.enter_async_context(self._quotas.call(caller.chat, caller.email, key_id))
-            except (QuotaExceeded, Overloaded) as over:
-                raise NotBegun(f"The call was not run. {over}") from None
-            stack.enter_context(self._quotas.starts.followed(caller.chat, call.report))
-            return await self._tool(call, arguments)
+        begun = False
+        try:
+            async with self._quotas.call(caller.chat, caller.email, key_id):
+                begun = True
+                with self._quotas.starts.followed(caller.chat, call.report):
+                    return await self._tool(call, arguments)
+        except (QuotaExceeded, Overloaded) as over:
+            if begun:
+                raise
+            raise NotBegun(f"The call was not run. {over}") from None
 
 
 def limited(registry: Registry, quotas: Quotas) -> Registry:

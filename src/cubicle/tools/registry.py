@@ -109,7 +109,7 @@ class Registry:
             elif call.identity:
                 self.journal.hurry(call.caller.chat)
             answer = await tool(replace(call, report=report, watch_agent=happening.watch_agent), Arguments(arguments))
-            end = replace(_end(answer), pictures=kept_pictures(self.journal, answer))
+            end = _end(answer, kept_pictures(self.journal, answer))
         except BadArgument as error:
             answer = fail(str(error))
             end = _end(answer)
@@ -140,7 +140,7 @@ def _cancelled(call: Call) -> CallEnd:
     return CallEnd("disconnected", "The client disconnected before the answer. What the call had started was ended.")
 
 
-def _end(answer: Answer) -> CallEnd:
+def _end(answer: Answer, pictures: Sequence[str] = ()) -> CallEnd:
     """How a call ended that was answered."""
     exit, signal = answer.exit, ""
     ending: Ending = "failed" if answer.error else "done"
@@ -152,5 +152,5 @@ def _end(answer: Answer) -> CallEnd:
         ending, signal = "killed", exit_codes.signal_name(exit.signal or 9)
     code = exit.code if exit is not None and ending in ("done", "failed", "out_of_memory") else None
     if answer.notes is not None:
-        return CallEnd(ending, notes=answer.notes, exit_code=code, signal=signal)
-    return CallEnd(ending, answer.text, exit_code=code, signal=signal, files=answer.files)
+        return CallEnd(ending, notes=answer.notes, exit_code=code, signal=signal, pictures=pictures)
+    return CallEnd(ending, answer.text, exit_code=code, signal=signal, files=answer.files, pictures=pictures)

@@ -124,6 +124,20 @@ async def test_over_the_limit_is_refused_and_nothing_is_kept(site):
     assert await site.bash(Chat("large"), "ls -A /mnt/user-data/uploads") == "fits\n"
 
 
+async def test_a_form_that_never_comes_to_its_file_is_given_up(site):
+    field = b'--b\r\nContent-Disposition: form-data; name="other"\r\n\r\n'
+    head = "POST /api/uploads/endless/f HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n"
+    chunks = [field, *[bytes(1024**2)] * 10]
+    reader, writer = await asyncio.open_connection(*site.url.removeprefix("http://").rsplit(":", 1))
+    try:
+        writer.write(f"{head}Content-Type: multipart/form-data; boundary=b\r\n\r\n".encode())
+        for chunk in chunks:
+            writer.write(b"%x\r\n%s\r\n" % (len(chunk), chunk))
+        assert (await reader.readline()).startswith(b"HTTP/1.1 413")
+    finally:
+        writer.close()
+
+
 async def test_an_upload_that_breaks_off_leaves_nothing(site):
     host, _, port = site.url.removeprefix("http://").rpartition(":")
     await site.client.post("/api/uploads/broken/old", content=b"old")

@@ -179,6 +179,7 @@ async def test_a_shared_file_is_shown_and_downloaded(filmed: House, browser: Bro
             await asyncio.sleep(0.1)
 
 
+@pytest.mark.long
 async def test_cards_of_a_chat_client(browser: Browser, client: tuple[str, str], served: House) -> None:
     await test_cards.test_the_cards_of_a_chat_in_the_reference_host(browser, client, served)
 

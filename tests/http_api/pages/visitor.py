@@ -141,7 +141,7 @@ async def house(
     """The service, on a port of its own. Each chat has its own terminal and browser ports, as on the other drivers."""
     with (
         socket.create_server(("127.0.0.1", 0)) as listener,
-        patch("cubicle.app.make_driver", lambda chosen, _space: make_driver(chosen.data_dir)),
+        patch("cubicle.app.make_driver", lambda chosen, *_: make_driver(chosen.data_dir)),
     ):
         port = listener.getsockname()[1]
         url = f"http://127.0.0.1:{port}"
