@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import tempfile
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ hypothesis.settings.register_profile("fast", max_examples=15, **_BUSY)  # type: 
 hypothesis.settings.load_profile("fast" if IN_A_HURRY else "all")
 
 LEFT = pytest.StashKey[list[str]]()
-LONG_ONES = pytest.StashKey[int]()
+LEFT_OUT = pytest.StashKey[dict[str, int]]()
 LEFT_BEHIND = 20
 """The exit code of a run that left something behind, whatever else happened."""
 TAKES_LONG = 900.0
@@ -83,18 +84,16 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What takes long begins first; the long versions are left out unless they are asked for."""
+    """What takes long begins first; what only some runs have is left out of the others."""
     items.sort(key=_begins)
     marked_files.note(items)
-    if os.environ.get("CUBICLE_LONG"):
-        return
-    long_ones = [item for item in items if item.get_closest_marker("long")]
-    config.stash[LONG_ONES] = len(long_ones)
+    counts = Counter(mark for item in items if (mark := skips.left_out(item)))
+    config.stash[LEFT_OUT] = dict(counts)
     if hasattr(config, "workeroutput"):
-        config.workeroutput["long_ones"] = len(long_ones)
-    if long_ones:
-        config.hook.pytest_deselected(items=long_ones)
-        items[:] = [item for item in items if not item.get_closest_marker("long")]
+        config.workeroutput["left_out"] = dict(counts)
+    if counts:
+        config.hook.pytest_deselected(items=[item for item in items if skips.left_out(item)])
+        items[:] = [item for item in items if not skips.left_out(item)]
 
 
 def _begins(item: pytest.Item) -> float:
@@ -107,7 +106,7 @@ def _begins(item: pytest.Item) -> float:
 def pytest_testnodedown(node: Any) -> None:
     """Every worker collects all tests, and counts the same."""
     output = getattr(node, "workeroutput", {})
-    node.config.stash[LONG_ONES] = output.get("long_ones", 0)
+    node.config.stash[LEFT_OUT] = output.get("left_out", {})
     loop.LEFT_OPEN.extend(output.get("left_open", []))
 
 
@@ -167,7 +166,7 @@ def _left(base: str, seconds: float) -> list[str]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    for line in skips.summary(terminalreporter.stats.get("skipped", []), config.stash.get(LONG_ONES, 0)):
+    for line in skips.summary(terminalreporter.stats.get("skipped", []), config.stash.get(LEFT_OUT, dict[str, int]())):
         terminalreporter.write_line(line)
     for line in loop.LEFT_OPEN:
         terminalreporter.write_line(f"LEFT OPEN {line}", yellow=True)

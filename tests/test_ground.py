@@ -16,6 +16,7 @@ from blockbuster import BlockingError
 
 from cubicle.guest import bundle
 from tests.conftest import LEFT_BEHIND, absent
+from tests.support import skips
 
 
 async def test_asynchronous_tests_run_on_asyncio() -> None:
@@ -48,6 +49,29 @@ def test_where_all_is_promised_a_missing_part_fails_a_test(monkeypatch: pytest.M
     monkeypatch.setenv(variable, "1")
     with pytest.raises(pytest.fail.Exception, match="needs a moon"):
         absent("needs a moon")
+
+
+@pytest.mark.parametrize(
+    ("mark", "variable", "is_left_out"),
+    [
+        ("long", "", True),
+        ("long", "CI", True),
+        ("long", "CUBICLE_LONG", False),
+        ("bare", "", True),
+        ("bare", "CI", False),
+        ("bare", "CUBICLE_LONG", False),
+        ("real", "", False),
+    ],
+)
+def test_what_only_some_runs_have_is_left_out_of_the_others(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, mark: str, variable: str, is_left_out: bool
+) -> None:
+    for name in ("CI", "CUBICLE_LONG"):
+        monkeypatch.delenv(name, raising=False)
+    if variable:
+        monkeypatch.setenv(variable, "1")
+    request.node.add_marker(mark)
+    assert skips.left_out(request.node) == (mark if is_left_out else "")
 
 
 SKIPPING = """

@@ -16,8 +16,6 @@ MAX_LINES = 60
 MAX_LINES_OF_MOST = 20
 """Lines of a function; the second one holds for nine of ten."""
 ANYIO_GROUPS = {
-    # The SDK of MCP runs on anyio, and what it calls has to cancel as it does.
-    "cubicle.mcp_api.progress",
     # A cancel scope ends what is done with a token when the token ends; asyncio has no such thing.
     "cubicle.agents.gateway",
     "cubicle.agents.live_tokens",

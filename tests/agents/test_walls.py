@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.oci, pytest.mark.timeout(600), pytest.mark.real]
 RELAY = "http://127.0.0.1:3129"
 
 
-@pytest.mark.parametrize("transport", ["http", "sse"])
+@pytest.mark.parametrize("transport", ["http", pytest.param("sse", marks=pytest.mark.long)])
 async def test_an_mcp_server_is_passed_on_and_used_without_its_credential(
     tmp_path: Path, api: FakeApi, api_url: str, transport: str
 ) -> None:

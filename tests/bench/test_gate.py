@@ -125,6 +125,7 @@ def test_a_change_that_does_not_start_fails(copy: Path, said: Console, memory: T
     assert "A side failed: here: the service does not start" in text_of(said)
 
 
+@pytest.mark.long
 def test_a_change_whose_calls_fail_fails(copy: Path, said: Console, memory: Terms) -> None:
     path = copy / "src" / "cubicle" / "tools" / "registry.py"
     path.write_text(path.read_text().replace('"bash_tool"', '"sh_tool"'))

@@ -159,6 +159,7 @@ def run(checkout: Path, *argv: str, **environment: str) -> subprocess.CompletedP
     return subprocess.run(argv, cwd=checkout, env=environment, capture_output=True, text=True, timeout=250, check=False)
 
 
+@pytest.mark.bare
 @pytest.mark.real
 def test_without_uv_the_set_up_ends_and_says_whose_index_was_asked(checkout: Path) -> None:
     done = run(checkout, "scripts/environment", "serve", PIP_INDEX_URL=f"{NOWHERE}/simple")
@@ -166,6 +167,7 @@ def test_without_uv_the_set_up_ends_and_says_whose_index_was_asked(checkout: Pat
     assert "uv could not be downloaded: see above. The index is the one that pip of this machine uses" in done.stderr
 
 
+@pytest.mark.bare
 @pytest.mark.real
 def test_without_the_python_packages_the_set_up_ends_and_says_whose_index_was_asked(checkout: Path) -> None:
     ours = {name: value for name, value in os.environ.items() if name.lower().startswith("pip_")}
@@ -176,6 +178,7 @@ def test_without_the_python_packages_the_set_up_ends_and_says_whose_index_was_as
     assert not list((checkout / ".venv").glob(".serve-*")), "the next run tries again"
 
 
+@pytest.mark.bare
 @pytest.mark.real
 def test_without_a_coding_agent_the_set_up_goes_on_and_says_so(checkout: Path) -> None:
     shutil.copytree(Path(__file__).parents[2] / ".state/uv", checkout / ".state/uv", symlinks=True)
@@ -186,6 +189,7 @@ def test_without_a_coding_agent_the_set_up_goes_on_and_says_so(checkout: Path) -
     assert [path.name for path in Path(f"{checkout}.images/agents").iterdir()] == ["bin"]
 
 
+@pytest.mark.bare
 @pytest.mark.real
 def test_without_the_clients_of_the_tests_the_set_up_of_tests_ends(checkout: Path) -> None:
     done = run(checkout, "scripts/clients", NPM_CONFIG_REGISTRY=NOWHERE)

@@ -20,7 +20,7 @@ from tests.setup.bare_root import BareRoot
 from tests.support.process import free_port
 from tests.support.service import ACCEPT
 
-pytestmark = [pytest.mark.oci, pytest.mark.real, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.bare, pytest.mark.oci, pytest.mark.real, pytest.mark.timeout(1800)]
 READY_SECONDS = 1200
 
 UBUNTU_KEYRING = Path(os.environ.get("UBUNTU_KEYRING", "/usr/share/keyrings/ubuntu-archive-keyring.gpg"))

@@ -26,7 +26,7 @@ from tests.setup.bare_root import ROOT, BareRoot, copy_checkout
 from tests.setup.test_bare_machine import call_bash, wait_until_ready
 from tests.support.process import free_port
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.bare, pytest.mark.real]
 UV = ROOT / ".state/uv/bin/uv"
 MINUTES = 600
 

@@ -1,7 +1,7 @@
 """Which tests may be skipped where every test is promised (`make test`, CI): those for want of a feature of the kernel.
 
-Everything else that a test needs is set up by `make test`, so its absence is a failure. Tests behind CUBICLE_LONG=1 (mark
-`long`) are deselected without it, not skipped.
+Everything else that a test needs is set up by `make test`, so its absence is a failure. Tests that only some runs have
+(marks `long` and `bare`) are deselected in the others, not skipped.
 """
 
 from __future__ import annotations
@@ -21,6 +21,20 @@ KERNEL_FEATURES = {
     r"the engine's storage limits disks itself": "the same for Docker's storage",
 }
 """The beginning of each reason that is allowed, and what it is about."""
+
+ASKED_FOR = {
+    "long": (("CUBICLE_LONG",), "long version: CUBICLE_LONG=1 runs it"),
+    "bare": (("CI", "CUBICLE_LONG"), "set-up from nothing: CI runs it, and CUBICLE_LONG=1"),
+}
+"""Marks of tests that run only where one of these variables is set, and what the summary says of the others."""
+
+
+def left_out(item: pytest.Item) -> str:
+    """The mark for which this run does without the test; empty if it does not."""
+    for mark, (variables, _) in ASKED_FOR.items():
+        if item.get_closest_marker(mark) and not any(os.environ.get(name) for name in variables):
+            return mark
+    return ""
 
 
 def all_promised() -> bool:
@@ -48,10 +62,9 @@ def judge(report: pytest.TestReport | pytest.CollectReport) -> None:
         )
 
 
-def summary(reports: Iterable[pytest.TestReport], long_ones: int) -> list[str]:
-    """What was left out of this run, with counts."""
+def summary(reports: Iterable[pytest.TestReport], left_out: dict[str, int]) -> list[str]:
+    """What was left out of this run, with counts; `left_out` by mark."""
     counts = Counter(reason_of(report) for report in reports)
     lines = [f"SKIPPED {count} × {reason}" for reason, count in sorted(counts.items())]
-    if long_ones:
-        lines.append(f"LEFT OUT {long_ones} × long version: CUBICLE_LONG=1 runs it")
+    lines += [f"LEFT OUT {count} × {ASKED_FOR[mark][1]}" for mark, count in left_out.items()]
     return lines
