@@ -47,6 +47,7 @@ def start(identity: Identity, program: Program, streams: tuple[int, int, int]) -
                 program.env,
                 file_actions=actions,
                 setsid=program.session,
+                setsigmask=(),
                 setsigdef=_DEFAULTED,
             )
         except OSError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import stat
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from cubicle.drivers.oci import disk, disk_watches, host
 from cubicle.drivers.oci.config import TCP_BYTES
 from cubicle.drivers.oci.disk import DiskMode
 from cubicle.drivers.oci.driver import OciDriver
+from cubicle.drivers.oci.process import ended
 from cubicle.images.store import SUBUID_START
 from cubicle.machine.errors import Gone
 from cubicle.sandbox.driver import State
@@ -127,6 +129,34 @@ async def test_commands_cannot_end_the_guest(driver):
     await said(driver, "one", "for signal in $(seq 64); do kill -$signal 1; done; kill -9 -1")
     assert await said(driver, "one", "echo alive") == "alive"
     assert await first_process(driver, "one") == process
+
+
+SIGNALS = """
+import ctypes, os, signal, sys
+libc = ctypes.CDLL(None, use_errno=True)
+number = {"aarch64": 138, "x86_64": 129}[os.uname().machine]
+forged = (ctypes.c_int * 32)(signal.SIGTERM, 0, -1)  # as if process 0 had sent it
+while True:
+    libc.kill(1, signal.SIGTERM)
+    libc.syscall(number, 1, signal.SIGTERM, forged)
+"""
+
+
+async def test_commands_cannot_end_the_guest_while_it_starts_others(driver):
+    await driver.start("one", None)
+    process = await first_process(driver, "one")
+    async with machine_of(driver, "one") as machine:
+        await machine.output(("sh", "-c", 'python3 -S -E -c "$0" >/dev/null 2>&1 &', SIGNALS))
+        for _ in range(50):
+            _, output = await machine.output("kill -l 15; grep SigBlk /proc/self/status")
+            assert output.split() == [b"TERM", b"SigBlk:", b"0000000000000000"]
+    assert await first_process(driver, "one") == process
+    guest = os.pidfd_open(process.pid)
+    try:
+        signal.pidfd_send_signal(guest, signal.SIGTERM)
+        assert await ended(guest, 60)
+    finally:
+        os.close(guest)
 
 
 async def test_device_nodes_of_the_host_keep_their_owner(driver):
