@@ -24,9 +24,10 @@ test: ## set up all that the tests need, and run every gate and every test; wher
 
 test-here: export CUBICLE_REQUIRE_ALL := 1
 test-here: export CUBICLE_FAILURES := $(CURDIR)/.state/failures
+test-here: export CUBICLE_BESIDE := scripts/with-kubernetes scripts/run-tests kubernetes
 test-here: setup-test
-	@rm -f $(CUBICLE_FAILURES); status=0; scripts/with-dockerd scripts/with-podman scripts/run-tests $(MAKE) --no-print-directory check || status=1; \
-	    scripts/with-kubernetes scripts/run-tests kubernetes || status=1; \
+	@rm -f $(CUBICLE_FAILURES); status=0; \
+	    scripts/with-dockerd scripts/with-podman scripts/run-tests $(MAKE) --no-print-directory check || status=1; \
 	    [ ! -s $(CUBICLE_FAILURES) ] || { echo "==> what failed, from all parts:"; cat $(CUBICLE_FAILURES); }; exit $$status
 
 test-fast: setup-fast ## the tests that need no image, engine, browser or coding agent; about a minute

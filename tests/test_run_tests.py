@@ -95,11 +95,7 @@ def test_where_no_image_is_missing_all_that_goes_side_by_side_is_one_part(tmp_pa
     stand_in(tmp_path, "pytest", MARKING)
     stand_in(tmp_path, "cubicle", f"#!/bin/sh\ntouch {tmp_path}/of-$PPID-$3\necho built $3\n")
     environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    # The gate ends when both builds have.
-    gate = f"""for last in full standard; do
-        until pid=$(ls {tmp_path} | sed -n "s/^of-\\([0-9]*\\)-$last/\\1/p"); [ "$pid" ] && [ ! -e /proc/$pid ]; do sleep 0.02; done
-    done"""
-    words = [str(SCRIPT), "sh", "-c", gate]
+    words = [str(SCRIPT), "sh", "-c", built_by_then(tmp_path)]
     done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=200, check=False)
     parts = [line for line in done.stdout.splitlines() if line.startswith("part: ")]
     assert parts == [
@@ -107,6 +103,54 @@ def test_where_no_image_is_missing_all_that_goes_side_by_side_is_one_part(tmp_pa
         "part: -m serial and not kubernetes tests/two.py",
     ]
     assert all(f"built {variant}\n" in done.stdout for variant in ("slim", "standard", "full"))
+
+
+def test_what_goes_beside_the_images_is_told_before_the_last_part_and_counts(tmp_path: Path) -> None:
+    last = '[ "$2" = "serial and not kubernetes" ]'
+    stand_in(
+        tmp_path, "pytest", f'#!/bin/sh\necho "part: $*"\n{last} || until [ -e {tmp_path}/met ]; do sleep 0.02; done\n'
+    )
+    stand_in(tmp_path, "cubicle", f"#!/bin/sh\ntouch {tmp_path}/of-$PPID-$3\necho built $3\n")
+    stand_in(tmp_path, "beside", f"#!/bin/sh\necho beside $1 $CUBICLE_BESIDE\ntouch {tmp_path}/met\nsleep 1\nexit 3\n")
+    failures = tmp_path / "failures"
+    more = {"CUBICLE_BESIDE": "beside it", "CUBICLE_FAILURES": str(failures)}
+    environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"} | more
+    words = [str(SCRIPT), "sh", "-c", built_by_then(tmp_path)]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 1
+    assert failures.read_text() == "==> exit 3: beside it\n"
+    said = [line for line in done.stdout.splitlines() if line.startswith(("part: ", "beside"))]
+    assert said == [
+        "part: -n 4 --dist worksteal -m not kubernetes and not serial",
+        "beside it",
+        "part: -m serial and not kubernetes",
+    ]
+
+
+def test_a_signal_ends_what_goes_beside_too_and_waits_for_it(tmp_path: Path) -> None:
+    stand_in(tmp_path, "pytest", STAND_IN)
+    stand_in(tmp_path, "cubicle", f"#!/bin/sh\ntouch {tmp_path}/of-$PPID-$3\necho built $3\n")
+    stand_in(
+        tmp_path,
+        "beside",
+        f"#!/bin/bash\ntrap 'kill $!; sleep 1; touch {tmp_path}/taken-down; exit' TERM\ntouch {tmp_path}/met\nsleep 250 & wait\n",
+    )
+    with subprocess.Popen(
+        [SCRIPT, "sh", "-c", built_by_then(tmp_path)],
+        env=os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "CUBICLE_BESIDE": "beside"},
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as running:
+        until((tmp_path / "met").exists)
+        assert running.stdout
+        while not running.stdout.readline().startswith("started"):
+            pass
+        running.terminate()
+        said, _ = running.communicate(timeout=200)
+    assert running.returncode == 143
+    assert said.endswith("took down what was up\n")
+    assert (tmp_path / "taken-down").exists()
 
 
 def test_without_its_first_command_nothing_runs(tmp_path: Path) -> None:
@@ -165,6 +209,13 @@ def test_what_a_killed_run_left_is_removed_by_the_next_and_what_another_uses_is_
 def stand_in(folder: Path, name: str, text: str) -> None:
     (folder / name).write_text(text)
     (folder / name).chmod(0o755)
+
+
+def built_by_then(folder: Path) -> str:
+    """A gate that ends when both builds have."""
+    return f"""for last in full standard; do
+        until pid=$(ls {folder} | sed -n "s/^of-\\([0-9]*\\)-$last/\\1/p"); [ "$pid" ] && [ ! -e /proc/$pid ]; do sleep 0.02; done
+    done"""
 
 
 def builds(folder: Path) -> list[str]:
