@@ -18,7 +18,9 @@ from tests.support.chromium import chromium as launched
 from tests.support.emptying import empty
 
 
-@pytest.fixture(scope="module", params=["memory", pytest.param("oci", marks=pytest.mark.oci)])
+@pytest.fixture(
+    scope="module", params=[pytest.param("memory", marks=pytest.mark.long), pytest.param("oci", marks=pytest.mark.oci)]
+)
 async def service(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[ground.Service]:

@@ -6,6 +6,7 @@ import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -97,13 +98,21 @@ MAKERS = [
     pytest.param(kubernetes, id="kubernetes", marks=pytest.mark.kubernetes),
 ]
 
-ALIKE = [
-    pytest.param(*maker.values, id=maker.id, marks=[*maker.marks, pytest.mark.long])
-    if maker.id == "docker-runsc"
-    else maker
-    for maker in MAKERS
-]
-"""Those on which what the guest does is tried: on gVisor in Docker it is what it is on both alone, and takes longest."""
+
+def _seldom(*names: str) -> list[Any]:
+    """The makers, some of them in the long version alone."""
+    return [
+        pytest.param(*maker.values, id=maker.id, marks=[*maker.marks, pytest.mark.long]) if maker.id in names else maker
+        for maker in MAKERS
+    ]
+
+
+ALIKE = _seldom("docker-runsc", "podman")
+"""Those on which what the guest does is tried: on gVisor in Docker it is what it is on both alone, and takes longest;
+with Podman the kernel and the guest are those of Docker."""
+
+STORING = _seldom("oci-runsc", "docker-runsc", "podman")
+"""Those on which it is tried what a driver does with files of which no process runs: the runtime has no part in that."""
 
 ISOLATING = [
     *(maker for maker in MAKERS if maker.id not in ("memory", "small-cluster")),

@@ -12,8 +12,9 @@ from cubicle.machine.errors import NotRunning, OwnerHasSandbox, StartFailed
 from cubicle.sandbox.driver import Driver, State
 from cubicle.sandbox.trash import TrashNote
 from cubicle.sandbox.warm_pool import connect, new_name
-from tests.drivers.makers import Maker
+from tests.drivers.makers import STORING, Maker
 
+pytestmark = pytest.mark.parametrize("make_driver", STORING, indirect=True)
 CHAT, OTHER = Chat("chat", "somebody"), Chat("other")
 NOTE = TrashNote(CHAT, "removed by a test", time.time())
 
