@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 from cubicle.mcp_api import sessions
@@ -30,6 +32,20 @@ def test_a_session_that_is_used_is_not_forgotten_for_newer_ones() -> None:
         ids.note_reuse("acme", str(number))
         assert not ids.are_unique("acme", "s1")
     assert ids.are_unique("acme", "0")
+
+
+def test_a_long_id_or_method_of_a_request_is_not_kept_for_as_long_as_its_session() -> None:
+    ids = RequestIds()
+    tracemalloc.start()
+    for number in range(100):
+        ids.note("acme", str(number), str(number) * 100_000, "m" * (100_000 + number))
+    size, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert size < 1_000_000
+    ids.note("acme", "7", "7" * 100_000, "tools/list")
+    ids.note("acme", "8", "8" * 100_000, "m" * 100_008)
+    assert not ids.are_unique("acme", "7")
+    assert ids.are_unique("acme", "8")
 
 
 def test_sessions_of_all_tenants_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
