@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,14 +15,21 @@ from cubicle.drivers.oci.records import OciHome, OciRecords
 from cubicle.machine.errors import SandboxError
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        SandboxError("Another program is starting, stopping or removing this sandbox."),
+        OSError(errno.EIO, "Input/output error"),
+    ],
+)
 async def test_a_damaged_sandbox_that_cannot_be_stopped_holds_up_no_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     stopped: list[str] = []
 
     async def stop(home: OciHome, reason: str) -> None:
         if home.name == "busy":
-            raise SandboxError("Another program is starting, stopping or removing this sandbox.")
+            raise error
         stopped.append(home.name)
 
     async def probe() -> None:

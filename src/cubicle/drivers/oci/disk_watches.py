@@ -31,7 +31,7 @@ class DiskWatches:
     mode: Callable[[], DiskMode]
     """How disks are limited; it can change while the driver is open."""
     stop: Callable[[OciHome, str], Awaitable[None]]
-    """Stop one, and note why. Raises SandboxError."""
+    """Stop one, and note why. Raises SandboxError and OSError."""
     probe: Callable[[], Awaitable[None]]
     """Find out how disks are limited, where that is not known yet."""
 
@@ -61,12 +61,12 @@ class DiskWatches:
         """Stop what has a damaged disk: its next start repairs it. One that cannot be stopped holds up no other."""
         await self.probe()
         for home in map(self.records.home, names):
-            if home.name in self.starting or not await in_thread(is_up, home):
-                continue
             try:
+                if home.name in self.starting or not await in_thread(is_up, home):
+                    continue
                 await self.stop(home, "its disk was damaged; the next start repairs it")
                 log.error("sandbox %s was stopped: its disk is damaged; its next start repairs it", home.name)
-            except SandboxError as error:
+            except (SandboxError, OSError) as error:
                 log.warning("sandbox %s, whose disk is damaged, could not be stopped: %s", home.name, error)
 
     async def _watch_disks(self) -> None:
