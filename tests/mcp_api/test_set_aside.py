@@ -72,6 +72,20 @@ async def test_what_stays_long_is_refused_and_a_notification_stays_one(service: 
 
 
 @pytest.mark.anyio
+@pytest.mark.parametrize("session", [{}, {"Mcp-Session-Id": "a-session"}])
+@pytest.mark.parametrize("long", ["id", "progressToken"])
+async def test_what_each_notification_would_repeat_is_short_in_the_era_of_the_handshake(
+    service: Service, session: dict[str, str], long: str
+) -> None:
+    """To encode 30 MB holds up the event loop for a quarter second, and output comes ten times a second."""
+    params: dict[str, Any] = {"name": "bash_tool", "arguments": {"description": "test", "command": "echo begun"}}
+    body = {"jsonrpc": "2.0", "id": "x" * 2_000_000 if long == "id" else 1, "method": "tools/call", "params": params}
+    if long == "progressToken":
+        params["_meta"] = {"progressToken": "x" * 2_000_000}
+    assert (await service.post(body, headers=session)).status_code == 413
+
+
+@pytest.mark.anyio
 async def test_a_long_text_is_written_as_it_came(service: Service) -> None:
     arguments = {"description": "test", "path": "/tmp/long", "file_text": LONG}
     answer = await service.ask_modern("tools/call", {"name": "create_file", "arguments": arguments})

@@ -44,7 +44,7 @@ from cubicle.mcp_api.resumption import ResumableAnswers
 from cubicle.mcp_api.running_calls import RunningCalls
 from cubicle.mcp_api.sessions import HEADER as SESSION_HEADER
 from cubicle.mcp_api.sessions import McpSessions, is_wellformed
-from cubicle.mcp_api.set_aside import SET_ASIDE, SetAside, TooLong
+from cubicle.mcp_api.set_aside import SET_ASIDE, SetAside, describes_itself_briefly
 from cubicle.mcp_api.transport import CONNECTION, ClientConnection, Unforeseen, answer, refuse_call
 from cubicle.mcp_api.ui_cards import declares, extensions_of
 
@@ -58,7 +58,7 @@ Forward = Callable[[Scope, Receive, Send, Chat], Awaitable[bool]]
 """Answers the request if another process owns the chat; whether it did."""
 
 MAX_BODY = 64 * 1024**2
-_LONG_META = Problem(413, "The fields of `_meta`, or the name of the tool, are too long. Send shorter ones.")
+_LONG_META = Problem(413, "The fields of `_meta`, the name of the tool or the id are too long. Send shorter ones.")
 _MAX_OTHER_BODY = 1024**2
 """Of everything but tools/call."""
 _VERSION = "MCP-Protocol-Version"
@@ -210,6 +210,8 @@ class RequestCheck:
             return
         if len(body) > _MAX_OTHER_BODY and message.method != "tools/call":
             raise McpRefused(problem.too_large(_MAX_OTHER_BODY))
+        if len(body) > _MAX_OTHER_BODY and not describes_itself_briefly(message):
+            raise McpRefused(_LONG_META)
         if self.calls.draining and message.method == "tools/call" and message.id is not None:
             if session is None or not self.in_flight.has(session, caller.chat):
                 raise McpRefused(problem.DRAINING)
@@ -221,7 +223,8 @@ class RequestCheck:
             del body  # it would lie in memory twice for as long as the call lasts
             await self._answer_handshake(scope, headers, caller, message, session, receive, send, is_large=is_large)
         else:
-            aside, read = _set_aside(message, body)
+            aside = SetAside()
+            read = aside.shortened(message) if len(body) > _MAX_OTHER_BODY else bytes(body)
             del message, body  # the SDK decodes it once more, and keeps it
             scope = {**scope, CALLER: caller, SET_ASIDE: aside, "headers": _normal(scope["headers"])}
             await self.modern(scope, _replay(read, receive), with_server_errors(aside.filling(send)))
@@ -331,15 +334,6 @@ async def _read(headers: Headers, receive: Receive, make_room: Callable[[], Awai
         body += part
         if not message.get("more_body", False):
             return body
-
-
-def _set_aside(message: JsonRpcMessage, body: bytearray) -> tuple[SetAside, bytes]:
-    """What of a request the SDK need not see, and what it sees."""
-    aside = SetAside()
-    try:
-        return aside, aside.shortened(message) if len(body) > _MAX_OTHER_BODY else bytes(body)
-    except TooLong:
-        raise McpRefused(_LONG_META) from None
 
 
 def _normal(raw: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:

@@ -20,8 +20,11 @@ _LONG = 256
 """Characters: a message has a limited number of values, so what is shorter is not much."""
 
 
-class TooLong(Exception):
-    """What cannot be set aside is too long: what describes the request."""
+def describes_itself_briefly(message: JsonRpcMessage) -> bool:
+    """Whether what is kept, or told again, of a request beside its arguments is short. In both eras: each notification
+    of its progress has its token."""
+    id = message.id if isinstance(message.id, str) else ""
+    return len(id) + sum(_length(message.params.get(name)) for name in _SEEN) <= _MAX_SEEN
 
 
 class SetAside:
@@ -33,9 +36,7 @@ class SetAside:
         self._raw: list[RawJson] = []
 
     def shortened(self, message: JsonRpcMessage) -> bytes:
-        """The message with marks for its long texts, but those that the SDK looks at. Raises TooLong."""
-        if sum(_length(message.params.get(name)) for name in _SEEN) > _MAX_SEEN:
-            raise TooLong
+        """The message with marks for its long texts, but those that the SDK looks at."""
         params = {name: value if name in _SEEN else self._without(value) for name, value in message.params.items()}
         fields: dict[str, Any] = {"jsonrpc": "2.0", "method": message.method, "params": params}
         if message.id is not None:
