@@ -132,6 +132,14 @@ async def test_a_command_is_told_whole_and_a_huge_one_says_how_much_is_left_out(
     assert second["path"] == '["not", "text"]'
 
 
+async def test_an_argument_that_is_large_and_no_text_is_not_written_as_json() -> None:
+    """To write 50 MB takes half a second."""
+    activity = Activity()
+    activity.begin(A, "bash_tool", {"command": "true", "more": ["é" * 200_000, {"a": 1}], "less": {"a": [1]}})
+    shown = (await told(activity, A))[0].fields["arguments"]  # type: ignore[typeddict-item]
+    assert shown == {"command": "true", "more": "(a large value)", "less": '{"a": [1]}'}
+
+
 async def test_the_steps_of_an_agent_are_told_and_the_latest_are_kept() -> None:
     activity = Activity()
     call = activity.begin(A, "sub_agent", {"prompt": "Fix it."})

@@ -4,7 +4,6 @@ before this one saw, and what was forgotten here, comes from the journal."""
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 import secrets
 import time
@@ -26,6 +25,7 @@ from cubicle.chat.activity_history import PastCall, interrupted, note_of, read_h
 from cubicle.chat.agent_steps import AgentStep, AgentUsage
 from cubicle.chat.call_events import MAX_OUTPUT_EVENTS, MAX_STEPS, CallEvents
 from cubicle.chat.news import News
+from cubicle.core.arguments_hash import as_text
 from cubicle.core.chat import Chat
 from cubicle.journal.format import Entry
 from cubicle.journal.journal import Journal, no_journal
@@ -446,5 +446,5 @@ def _size(fields: Mapping[str, Any]) -> int:
 
 def _short(value: Any, most: int = _MAX_ARGUMENT) -> str:
     """An argument in few enough characters to be shown; where it is cut, that is said."""
-    text = value if isinstance(value, str) else json.dumps(value, default=str)
+    text = as_text(value, most)
     return text if len(text) <= most else f"{text[:most]}… ({len(text) - most:,} more characters)"

@@ -1,4 +1,5 @@
-"""One hash for the arguments of a call: the same for the same JSON values, whatever the order of their names."""
+"""One hash for the arguments of a call: the same for the same JSON values, whatever the order of their names. And each
+of them as a text."""
 
 from __future__ import annotations
 
@@ -16,6 +17,13 @@ def arguments_hash(tool: str, arguments: Mapping[str, Any]) -> str:
         _add(digest, name)
         _add(digest, arguments[name])
     return digest.hexdigest()
+
+
+def as_text(value: Any, most: int) -> str:
+    """An argument as it is shown. To write one of 50 MB as JSON takes half a second: so not what is large."""
+    if isinstance(value, str):
+        return value
+    return "(a large value)" if is_large(value, most) else json.dumps(value, default=str)
 
 
 def is_large(value: Any, most: int = 1 << 20) -> bool:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping
 from typing import Any
 
 from cubicle.chat.activity_events import EndEvent
-from cubicle.core.arguments_hash import arguments_hash, is_large
+from cubicle.core.arguments_hash import arguments_hash, as_text
 from cubicle.journal import format
 from cubicle.journal.journal import Journal
 from cubicle.tools.base import Answer, Call
@@ -122,10 +121,7 @@ def shown_arguments(arguments: Mapping[str, Any]) -> dict[str, str]:
         value = arguments[name]
         if value is None:
             continue
-        if not isinstance(value, str) and is_large(value, _MAX_ARGUMENTS):
-            text = "(a large value)"
-        else:
-            text = value if isinstance(value, str) else json.dumps(value, default=str)
+        text = as_text(value, _MAX_ARGUMENTS)
         most = min(_MAX_ARGUMENT, left)
         if (size := format.most_size(text[:most])) > room and (size := format.size(text[:most])) > room:
             most = max(0, room) // 12
