@@ -14,9 +14,11 @@ from cubicle.core.network import NetworkMode
 from cubicle.drivers.memory import MemoryDriver
 from cubicle.egress.policy import Policy
 from cubicle.egress.proxy import EgressProxy
+from cubicle.guest import operations
 from cubicle.sandbox.chat_index import ChatIndex
 from cubicle.sandbox.fleet import Fleet
 from cubicle.tools import exit_codes
+from cubicle.tools.arguments import Arguments, BadArgument
 from tests.support.service import Options, Service, service_of, text
 
 
@@ -139,6 +141,33 @@ async def test_a_command_too_long_for_the_wire_is_refused_in_words(service: Serv
     said, failed = await run(service, "echo " + "x" * 300_000)
     assert failed
     assert "too long" in said
+
+
+async def test_a_folder_of_megabytes_is_refused_before_any_work(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To encode one of 50 MB holds up the event loop for half a second."""
+
+    def encode(request: operations.Run) -> bytes:
+        raise AssertionError("it is encoded")
+
+    monkeypatch.setattr(operations.Run, "encode", encode)
+    said, failed = await run(service, "true", cwd="/" + "a" * 5_000_000)
+    assert failed
+    assert "too long" in said
+
+
+def test_a_text_of_megabytes_is_no_number() -> None:
+    """To read one of 50 MB holds up the event loop for a quarter second."""
+
+    class Text(str):
+        __slots__ = ()
+
+        def __float__(self) -> float:
+            raise AssertionError("it is read")
+
+    with pytest.raises(BadArgument, match="must be a number"):
+        Arguments({"timeout": Text("1" * 5_000_000)}).optional_number("timeout", 1, 86_400)
 
 
 async def test_nul_in_a_command_is_refused_in_words(service: Service) -> None:

@@ -162,7 +162,7 @@ class Machine:
         `interrupted` if nobody can tell); with `known`, only that. `unattended`: seconds until nobody's is killed.
         """
         argv = ["/bin/bash", "-c", command] if isinstance(command, str) else list(command)
-        if sum(map(len, argv)) > wire.MAX_PAYLOAD:  # before any work on it
+        if sum(map(len, (*argv, cwd or ""))) > wire.MAX_PAYLOAD:  # before any work on it
             raise _too_long()
         variables = {**self.environment, **trace_variables.get(), **(env or {})}
         request = operations.Run(

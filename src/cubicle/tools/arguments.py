@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 _MAX_PATH = 4096
+_MAX_NUMBER = 100
+"""Characters of one that comes as a text."""
 
 
 class BadArgument(ValueError):
@@ -52,7 +54,7 @@ class Arguments:
             return None
         if isinstance(value, str):
             try:
-                value = float(value)
+                value = float(value) if len(value) <= _MAX_NUMBER else math.nan
             except ValueError:
                 value = math.nan
         if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
