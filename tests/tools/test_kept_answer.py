@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -95,3 +97,24 @@ def test_other_arguments_have_another_hash() -> None:
     }
     assert len(hashes) == 5
     assert arguments_hash("a", {"y": {"b": 1, "a": 2}, "x": 1}) == arguments_hash("a", {"x": 1, "y": {"a": 2, "b": 1}})
+
+
+def test_a_large_value_that_is_no_text_is_hashed_without_its_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To write 50 MB as JSON holds up the event loop for half a second, from whatever thread."""
+    written: list[object] = []
+    plain = json.dumps
+
+    def dumps(value: object, **options: Any) -> str:
+        written.append(value)
+        return plain(value, **options)
+
+    monkeypatch.setattr(json, "dumps", dumps)
+    long = "x" * 2_000_000
+    hashes = {
+        arguments_hash("a", {"x": value})
+        for value in (long, [long], [[long]], [long, 1], {"a": long}, {"a": long, "b": 1}, ["a", long], [f"{long}y"])
+    }
+    assert len(hashes) == 8
+    same = ({"a": long, "b": {"c": 1, "d": [2]}}, {"b": {"d": [2], "c": 1}, "a": long})
+    assert arguments_hash("a", {"x": same[0]}) == arguments_hash("a", {"x": same[1]})
+    assert all(len(plain(value)) < 100 for value in written)

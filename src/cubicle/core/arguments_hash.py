@@ -44,7 +44,21 @@ def is_large(value: Any, most: int = 1 << 20) -> bool:
 def _add(digest: Any, value: Any) -> None:
     if isinstance(value, str):
         kind, data = b"s", value.encode("utf-8", "surrogatepass")
+    elif is_large(value):
+        _add_parts(digest, value)
+        return
     else:
         kind, data = b"j", json.dumps(value, sort_keys=True, separators=(",", ":"), default=str).encode()
     digest.update(b"%b%d:" % (kind, len(data)))
     digest.update(data)
+
+
+def _add_parts(digest: Any, value: Any) -> None:
+    """Of a large one: the JSON of all of it would hold the interpreter's lock, from whatever thread."""
+    if isinstance(value, Mapping):
+        kind, parts = b"m", [part for name in sorted(value) for part in (name, value[name])]
+    else:
+        kind, parts = b"l", value
+    digest.update(b"%b%d:" % (kind, len(parts)))
+    for part in parts:
+        _add(digest, part)
