@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cubicle.drivers.oci import mounts
+from cubicle.drivers.oci import cleaning, mounts
 from cubicle.drivers.oci.sandbox_lock import only_one_at
 from cubicle.machine.errors import SandboxError, StartFailed
 from cubicle.sandbox.trash import TrashNote
@@ -59,6 +59,23 @@ def test_what_is_mounted_in_a_place_that_is_cleared_stays_whole(tmp_path: Path) 
         mounts.unmount(place / "disk")
     mounts.remove_points(place)
     assert not place.exists()
+
+
+def test_what_cannot_be_unmounted_after_a_crash_stays_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a mount that is locked the kernel says that it is none."""
+    stage = tmp_path / "one"
+    (stage / "disk").mkdir(parents=True)
+    mounts.mount("none", stage / "disk", "tmpfs", options="size=1m")
+    try:
+        (stage / "disk" / "kept").write_text("mine")
+        with monkeypatch.context() as patch:
+            patch.setattr(mounts, "unmount", lambda target: None)
+            cleaning._remove_stage(stage)
+        assert (stage / "disk" / "kept").read_text() == "mine"
+        cleaning._remove_stage(stage)
+        assert not stage.exists()
+    finally:
+        mounts.unmount(stage / "disk")
 
 
 async def test_who_waits_for_long_is_told_so_and_others_do_not_wait(tmp_path: Path) -> None:

@@ -70,9 +70,7 @@ def _left_over(assembly: Assembly) -> set[str]:
 
 def _sweep(assembly: Assembly, names: set[str]) -> None:
     for name in sorted(names):
-        for target in mounts.below(assembly.place.stage / name):
-            mounts.unmount(target)
-        shutil.rmtree(assembly.place.stage / name, ignore_errors=True)
+        _remove_stage(assembly.place.stage / name)
         for state in (assembly.place.stage / "state").glob(f"*/{name}"):
             shutil.rmtree(state, ignore_errors=True)
         for cgroup in _cgroups(f"{assembly.place.cgroup}/{name}"):
@@ -86,6 +84,16 @@ def _sweep(assembly: Assembly, names: set[str]) -> None:
                 log.warning("the run of sandbox %s cannot be forgotten: %s", home.name, error.strerror)
     _sweep_ids(assembly, names)
     repair.repair(assembly.records, assembly.today)
+
+
+def _remove_stage(stage: Path) -> None:
+    """What stays mounted in there, against all that the kernel said, can be a disk with somebody's files."""
+    for target in mounts.below(stage):
+        mounts.unmount(target)
+    if mounts.below(stage):
+        log.error("what is left of sandbox %s is still mounted, and stays", stage.name)
+    else:
+        shutil.rmtree(stage, ignore_errors=True)
 
 
 def _sweep_ids(assembly: Assembly, left_over: set[str]) -> None:
