@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -42,3 +44,38 @@ async def test_a_damaged_sandbox_that_cannot_be_stopped_holds_up_no_other(
     )
     await watches._stop_damaged(["busy", "starting", "damaged"])
     assert stopped == ["damaged"]
+
+
+async def test_the_watchdog_goes_on_after_it_could_not_look_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped, looks = asyncio.Event(), 0
+
+    class Records(OciRecords):
+        def homes(self) -> Iterator[OciHome]:
+            nonlocal looks
+            looks += 1
+            if looks == 1:
+                raise OSError(errno.EMFILE, "Too many open files")
+            yield OciHome(tmp_path / "full")
+
+    async def stop(home: OciHome, reason: str) -> None:
+        stopped.set()
+
+    async def probe() -> None:
+        pass
+
+    monkeypatch.setattr(disk_watches, "_WATCH_SECONDS", 0.001)
+    monkeypatch.setattr(disk_watches, "over_limit", lambda home: 1)
+    watches = DiskWatches(
+        Records(tmp_path), cast(Any, None), starting=set(), mode=lambda: DiskMode.WATCHDOG, stop=stop, probe=probe
+    )
+    watching = asyncio.create_task(watches._watch_disks())
+    stopping = asyncio.create_task(stopped.wait())
+    try:
+        await asyncio.wait([watching, stopping], timeout=60, return_when=asyncio.FIRST_COMPLETED)
+        assert stopped.is_set()
+    finally:
+        watching.cancel()
+        stopping.cancel()
+        await asyncio.gather(watching, stopping, return_exceptions=True)

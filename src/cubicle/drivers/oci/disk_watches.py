@@ -75,7 +75,12 @@ class DiskWatches:
             await asyncio.sleep(_WATCH_SECONDS)
             if self.mode() is not DiskMode.WATCHDOG:
                 continue  # it can still become that: on a full disk it is not known yet
-            for home in await in_thread(lambda: list(self.records.homes())):
+            try:
+                homes = await in_thread(lambda: list(self.records.homes()))
+            except OSError as error:  # too many files are open, say
+                log.warning("the disks of the sandboxes could not be watched: %s", error.strerror)
+                continue
+            for home in homes:
                 try:
                     if limit := await in_thread(over_limit, home):
                         await self.stop(home, f"it used more than its {limit // 1024**2} MiB of disk")
