@@ -15,7 +15,7 @@ import pytest
 
 from cubicle import durable
 from cubicle.core.chat import Chat
-from cubicle.journal import anchor, reading
+from cubicle.journal import anchor, reading, writer
 from cubicle.journal.chat_files import ChatFiles
 from cubicle.journal.journal import Journal
 from cubicle.journal.verify import verify
@@ -380,3 +380,20 @@ async def test_after_a_kill_everything_acknowledged_is_there(acknowledged: int, 
             found = reading.read_entries(tmp_path / chat.digest, 0, 10_000)
             assert last[place] <= max((entry.number for entry in found), default=0)
             assert verify(tmp_path / chat.digest).problems == []
+
+
+async def test_the_journals_of_others_go_on_when_that_of_a_removed_chat_cannot_be_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(folder: Path, digest: str) -> None:
+        raise OSError(errno.EUCLEAN, "Structure needs cleaning")
+
+    monkeypatch.setattr(writer, "remove_record", fails)
+    async with Journal(tmp_path, limit=LIMIT) as journal:
+        journal.record(CHAT, "call", {"call": "1"})
+        assert await journal.settle(CHAT)
+        journal.forget(CHAT)
+        await journal.settle(CHAT)
+        journal.record(OTHER, "call", {"call": "2"})
+        assert await journal.settle(OTHER)
+    assert "could not be removed" in caplog.text

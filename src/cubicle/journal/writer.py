@@ -291,7 +291,10 @@ class Writer:
         self._closed.pop(chat, None)
         if kept is not None:
             kept.files.close()
-        remove_record(self.folder, chat)
+        try:
+            remove_record(self.folder, chat)
+        except OSError as error:  # a damaged folder, say: the journals of others go on
+            log.error("a removed chat's journal could not be removed: %s", error.strerror, extra={"folder": chat})
 
 
 def remove_record(folder: Path, digest: str) -> None:
