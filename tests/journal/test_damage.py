@@ -397,3 +397,48 @@ async def test_the_journals_of_others_go_on_when_that_of_a_removed_chat_cannot_b
         journal.record(OTHER, "call", {"call": "2"})
         assert await journal.settle(OTHER)
     assert "could not be removed" in caplog.text
+
+
+async def test_journals_go_on_when_a_file_fails_as_it_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    close = os.close
+
+    def fails(fd: int) -> None:
+        name = os.readlink(f"/proc/self/fd/{fd}")
+        close(fd)
+        if name.startswith(f"{tmp_path / CHAT.digest}/"):
+            raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(writer, "_MAX_OPEN", 1)
+    async with Journal(tmp_path, limit=LIMIT) as journal:
+        journal.record(CHAT, "call", {"call": "1"})
+        assert await journal.settle(CHAT)
+        monkeypatch.setattr(os, "close", fails)
+        journal.record(OTHER, "call", {"call": "2"})
+        assert await journal.settle(OTHER)
+        monkeypatch.setattr(os, "close", close)
+        journal.record(CHAT, "call", {"call": "3"})
+        assert await journal.settle(CHAT)
+    assert "failed as it was closed" in caplog.text
+    assert verify(tmp_path / CHAT.digest).problems == []
+
+
+async def test_journals_of_others_go_on_after_a_fault_that_nobody_foresaw(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    sync = ChatFiles.sync
+
+    def fails(files: ChatFiles) -> None:
+        if files.folder.name == CHAT.digest:
+            raise RuntimeError("nobody foresaw this")
+        sync(files)
+
+    async with Journal(tmp_path, limit=LIMIT) as journal:
+        monkeypatch.setattr(ChatFiles, "sync", fails)
+        journal.record(CHAT, "call", {"call": "1"})
+        assert not await journal.settle(CHAT)
+        journal.record(OTHER, "call", {"call": "2"})
+        assert await journal.settle(OTHER)
+        monkeypatch.setattr(ChatFiles, "sync", sync)
+    assert "nobody foresaw this" in caplog.text

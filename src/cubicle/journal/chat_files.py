@@ -271,7 +271,12 @@ class ChatFiles:
     def close(self) -> None:
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
-            os.close(fd)
+            try:
+                os.close(fd)
+            except OSError as error:  # what was acknowledged was put on disk before
+                log.error(
+                    "a journal's file failed as it was closed: %s", error.strerror, extra={"folder": self.folder.name}
+                )
 
 
 def _with_gaps(last: int, bodies: Sequence[tuple[int | None, bytes]]) -> Iterator[tuple[int | None, bytes]]:

@@ -131,8 +131,8 @@ class Writer:
             if (first := works.setdefault(work.chat, work)) is not work:
                 first.operations += work.operations
                 first.sync = first.sync or work.sync
-        done = {chat: self._write(work) for chat, work in works.items()}
-        done = {chat: kept and self._sync(works[chat]) for chat, kept in done.items()}
+        done = {chat: self._safely(self._write, work) for chat, work in works.items()}
+        done = {chat: kept and self._safely(self._sync, works[chat]) for chat, kept in done.items()}
         if batch:
             self.tell([done[work.chat] for work in batch])
         return bool(batch)
@@ -147,6 +147,14 @@ class Writer:
                 work = self._queue.get_nowait()
             self._queue.put(None)  # the end comes after this batch
         return batch
+
+    def _safely(self, step: Callable[[Work], bool], work: Work) -> bool:
+        """Whatever one chat's journal meets, those of the others go on."""
+        try:
+            return step(work)
+        except Exception:
+            log.exception("a journal could not be written", extra={"folder": work.chat})
+            return False
 
     def _write(self, work: Work) -> bool:
         if not work.operations and work.chat not in self._chats:
