@@ -21,9 +21,17 @@ class TidyLoop(asyncio.SelectorEventLoop):
 
     def _make_socket_transport(self, *args: Any, **named: Any) -> Any:
         transport = super()._make_socket_transport(*args, **named)  # type: ignore[misc]
+        self._keep(transport)
+        return transport
+
+    def _make_ssl_transport(self, sock: Any, *args: Any, **named: Any) -> Any:
+        transport = super()._make_ssl_transport(sock, *args, **named)  # type: ignore[misc]
+        self._keep(self._transports[sock.fileno()])  # type: ignore[attr-defined]
+        return transport
+
+    def _keep(self, transport: Any) -> None:
         self._connections = [known for known in self._connections if known._sock is not None]
         self._connections.append(transport)
-        return transport
 
     def close(self) -> None:
         if not self.is_running() and not self.is_closed():
