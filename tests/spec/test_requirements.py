@@ -45,6 +45,8 @@ BEYOND = {
     "tools/bash::files_stay_between_calls",
     "tools/bash::a_command_too_long_for_the_wire_is_refused_in_words",
     "tools/bash::nul_in_a_command_is_refused_in_words",
+    "tools/bash::a_folder_of_megabytes_is_refused_before_any_work",
+    "tools/bash::a_text_of_megabytes_is_no_number",
     "tools/files::a_path_that_is_not_absolute_is_named",
     "tools/files::a_directory_is_not_a_file",
     "tools/files::what_stands_in_the_way_of_a_path_is_said",
