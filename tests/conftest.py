@@ -6,6 +6,7 @@ import functools
 import gc
 import os
 import shutil
+import ssl
 import subprocess
 import tempfile
 import time
@@ -14,6 +15,7 @@ from collections.abc import AsyncIterator, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import hypothesis
 import pytest
 from blockbuster import BlockBuster
@@ -68,6 +70,18 @@ QUICK = (
 _of_handshakes = connect.__init__.__kwdefaults__ or {}
 assert _of_handshakes["open_timeout"] == 10
 _of_handshakes["open_timeout"] = 60
+
+# Whom the machine trusts is read once, and not by each of some thousand clients.
+_trusting = httpx._config.create_ssl_context
+_usual_trust = functools.cache(_trusting)
+
+
+def _trust(verify: Any = True, cert: Any = None, trust_env: bool = True) -> ssl.SSLContext:
+    usual = verify is True and cert is None and not os.environ.keys() & {"SSL_CERT_FILE", "SSL_CERT_DIR"}
+    return _usual_trust() if usual else _trusting(verify, cert, trust_env)
+
+
+httpx._transports.default.create_ssl_context = _trust  # type: ignore[attr-defined]
 
 # What is imported and collected is there to stay: looking for rubbish among it, again and again, takes each worker seconds.
 gc.disable()

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 import yaml
 
+from cubicle.drivers.common.guest_tcp import GuestKeys
 from cubicle.drivers.kubernetes.cluster import Cluster, find_cluster
 from cubicle.drivers.kubernetes.driver import KubernetesDriver
 from cubicle.drivers.kubernetes.template import PodTerms
@@ -165,7 +166,7 @@ def make(
     cluster = test_cluster()
     instance = "t" + hashlib.sha256(str(folder).encode()).hexdigest()[:8]
     terms = change(PodTerms(instance=instance, image=cluster.image, limits=LIMITS))
-    return functools.partial(KubernetesDriver, cluster.find, folder / "guest-key.pem", terms, pool_size=pool_size)
+    return functools.partial(KubernetesDriver, cluster.find, _key_file(folder), terms, pool_size=pool_size)
 
 
 def make_small(folder: Path, *, pool_size: int = 0) -> Callable[[], KubernetesDriver]:
@@ -175,4 +176,17 @@ def make_small(folder: Path, *, pool_size: int = 0) -> Callable[[], KubernetesDr
     running = small_cluster.Running(folder)
     terms = PodTerms(instance="small", image="host", limits=LIMITS)
     found = functools.partial(Cluster, running.server, None, "test")
-    return functools.partial(KubernetesDriver, found, folder / "guest-key.pem", terms, pool_size=pool_size)
+    return functools.partial(KubernetesDriver, found, _key_file(folder), terms, pool_size=pool_size)
+
+
+def _key_file(folder: Path) -> Path:
+    """The key of the guests; one for all tests of a process, as each takes a tenth of a second to make."""
+    file = folder / "guest-key.pem"
+    if not file.exists():
+        file.write_bytes(_key())
+    return file
+
+
+@functools.cache
+def _key() -> bytes:
+    return GuestKeys.generate().to_pem()
