@@ -12,7 +12,16 @@ import pytest
 from cubicle.core.chat import Chat
 from cubicle.drivers.kubernetes.client import KubernetesClient
 from cubicle.drivers.kubernetes.driver import KubernetesDriver
-from cubicle.drivers.kubernetes.objects import BOUND, CHAT, DELETING, Record, records_selector
+from cubicle.drivers.kubernetes.objects import BLANK as BLANK_STATE
+from cubicle.drivers.kubernetes.objects import (
+    BOUND,
+    CHAT,
+    DELETING,
+    STATE,
+    Record,
+    pods_selector,
+    records_selector,
+)
 from cubicle.drivers.kubernetes.pods import PodLeft
 from cubicle.machine.errors import OwnedByAnother, OwnerHasSandbox, SandboxError
 from cubicle.sandbox.chat_index import ChatIndex
@@ -326,6 +335,38 @@ async def test_the_sweeper_removes_what_no_record_stands_for(driver: KubernetesD
     assert await owners_of_pods(driver._client, driver._terms.instance) == {kept: OWNER}
     again = await driver.sweeper.sweep(-1e9)
     assert not set(again) - {"pods that had removed files"}  # on a busy machine that is done only now
+
+
+async def names_of_pods(driver: KubernetesDriver, state: str) -> set[str]:
+    found, _ = await driver._client.list("pods", pods_selector(driver._terms.instance, **{STATE: state}))
+    return {pod["metadata"]["name"] for pod in found if not pod["metadata"].get("deletionTimestamp")}
+
+
+@seldom
+async def test_no_chat_takes_a_sandbox_in_which_another_program_tries_the_isolation(
+    make: Make, driver: KubernetesDriver
+) -> None:
+    """A replica that starts, or `cubicle doctor --prove`, beside services that serve: it deletes what it made."""
+    checker, name = make(), new_name()
+    await checker.open()
+    try:
+        await checker.start(name, None)
+        assert name not in await names_of_pods(driver, BLANK_STATE)
+        assert name in [seen.name for seen in await driver.list()]
+    finally:
+        await checker.delete(name)
+        await checker.close()
+
+
+@seldom
+async def test_a_sandbox_of_a_check_that_was_cut_off_goes_after_a_while(make: Make, driver: KubernetesDriver) -> None:
+    checker, name = make(), new_name()
+    await checker.open()
+    await checker.start(name, None)
+    await checker.close()
+    assert not (await driver.sweeper.sweep(0.0))["pods of checks that were cut off"]  # it may be under way
+    assert (await driver.sweeper.sweep(-1e9))["pods of checks that were cut off"] == 1
+    assert name not in await names_of_pods(driver, "apart")
 
 
 @seldom

@@ -166,7 +166,8 @@ class KubernetesDriver(NeverFrozen):
                 await self._bring_up(records.chat, False)
                 return
             await self._claims.ensure(name)
-            pod = await self._pods.create(template.sandbox_pod(self._terms, name, name, None))
+            body = template.sandbox_pod(self._terms, name, name, None, apart=self._blank.pools)
+            pod = await self._pods.create(body)
         await self._up_or_away(pod, name, FIRST_EPOCH)
 
     async def _create_record(self, name: str, owner: str) -> Record | None:

@@ -26,7 +26,9 @@ INSTANCE = "app.kubernetes.io/instance"
 POD_APP = "cubicle-sandbox"
 DOMAIN = "cubicle.dev"
 STATE, SANDBOX, CHAT = f"{DOMAIN}/state", f"{DOMAIN}/sandbox", f"{DOMAIN}/chat"
-BLANK, TAKEN = "blank", "taken"
+BLANK, TAKEN, APART = "blank", "taken", "apart"
+"""What a pod's `state` says. One that is apart has no chat, and is not for one: whoever made it tries the isolation in
+it, and deletes it."""
 KIND, POD, OWNER, NOTE, STEP, TERMS, IMAGE = (
     f"{DOMAIN}/{word}" for word in ("kind", "pod", "owner", "note", "step", "terms", "image")
 )

@@ -5,6 +5,7 @@
 | a record that is being deleted                      | the deletion is finished                                     |
 | a record that is not bound, its pod has not its chat| it goes: the chat never had a sandbox                        |
 | a pod of a chat that the chat's record does not name| it is ended; its files are the record's                      |
+| a pod that is apart, whose maker is gone            | it is ended; its files are removed                           |
 | files to be removed, of a replica that is gone      | they are removed                                             |
 | a pod that has removed files                        | it goes                                                      |
 | programs of a version that no pod and no replica has| they go                                                      |
@@ -22,11 +23,13 @@ from collections.abc import Awaitable, Callable
 from cubicle.drivers.kubernetes import template
 from cubicle.drivers.kubernetes.client import KubernetesClient
 from cubicle.drivers.kubernetes.objects import (
+    APART,
     APP,
     DELETING,
     DOMAIN,
     FIRST_EPOCH,
     INSTANCE,
+    STATE,
     Object,
     PodSeen,
     Record,
@@ -49,6 +52,8 @@ _ROUNDS = 5
 """A sweep each so many renewals."""
 _GRACE_SECONDS = 600.0
 """What is younger may be in the making."""
+_APART_SECONDS = 3600.0
+"""No check of the isolation takes so long."""
 _DEAD_SECONDS = 3 * _RENEW_SECONDS
 _RELEASE_SECONDS = 3.0
 _USED = f"{DOMAIN}/used"
@@ -145,6 +150,7 @@ class Sweeper:
         pods = await self._pods.list(pods_selector(self._terms.instance))
         await self._sweep_records(records, pods, grace, done)
         await self._sweep_pods(records, pods, grace, done)
+        await self._try(done, "pods of checks that were cut off", self._sweep_apart(grace))
         await self._try(done, "programs that nobody uses", self._sweep_programs(pods, grace))
         await self._try(done, "sandboxes whose files were removed", self._removal.remove_now(others_after=grace))
         await self._try(done, "pods that had removed files", self._sweep_removal_pods(grace))
@@ -186,6 +192,17 @@ class Sweeper:
             return 0
         await self._pods.end(pod, fresh.epoch if fresh is not None else FIRST_EPOCH)
         return 1
+
+    async def _sweep_apart(self, grace: float) -> int:
+        count = 0
+        for pod in await self._pods.list(pods_selector(self._terms.instance, **{STATE: APART})):
+            if not pod.leaving and age(pod.found) > grace + _APART_SECONDS:
+                if await self._records.of_sandbox(pod.sandbox):
+                    continue
+                await self._pods.end(pod, FIRST_EPOCH)
+                await self._removal.request(pod.sandbox)
+                count += 1
+        return count
 
     async def _sweep_removal_pods(self, grace: float) -> int:
         """Of replicas that did not see the end of theirs."""

@@ -13,6 +13,7 @@ import yaml
 from cubicle.drivers.common import container_programs, seccomp_filter
 from cubicle.drivers.common.container import RLIMITS, WRITABLE
 from cubicle.drivers.kubernetes.objects import (
+    APART,
     APP,
     BLANK,
     CHAT,
@@ -148,10 +149,11 @@ def read_extra(file: Path | None) -> Object:
     return told
 
 
-def sandbox_pod(terms: PodTerms, name: str, sandbox: str, record: Record | None) -> Object:
-    """A pod that the service makes itself, for the chat of the record: it ends when its guest does."""
+def sandbox_pod(terms: PodTerms, name: str, sandbox: str, record: Record | None, *, apart: bool = False) -> Object:
+    """A pod that the service makes itself, for the chat of the record: it ends when its guest does. One that is apart
+    is nobody's, and no chat takes it for one of the pool."""
     made = pod_template(terms, sandbox)
-    labels = {STATE: BLANK, SANDBOX: sandbox}
+    labels = {STATE: APART if apart else BLANK, SANDBOX: sandbox}
     if record is not None:
         labels |= {STATE: TAKEN, CHAT: record.owner}
         made["metadata"]["ownerReferences"] = owner_references(record)
