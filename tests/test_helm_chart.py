@@ -163,7 +163,8 @@ def test_the_guests_key_that_is_made_is_one_that_the_service_takes(tmp_path: Pat
     assert len(base64.b64decode(data["api-key"])) == 40
 
 
-def test_what_holds_files_and_keys_outlives_the_release() -> None:
+def test_what_holds_files_and_keys_and_closes_sandboxes_outlives_the_release() -> None:
+    """Sandboxes run on after an uninstall."""
     kept = {
         (one["kind"], one["metadata"]["name"])
         for one in render(EVERYTHING)
@@ -171,6 +172,7 @@ def test_what_holds_files_and_keys_outlives_the_release() -> None:
     }
     assert kept == {
         ("Namespace", "boxes"),
+        ("NetworkPolicy", "rel-sandboxes"),
         ("PersistentVolumeClaim", "rel-files"),
         ("PersistentVolumeClaim", "rel-data"),
         ("Secret", "rel"),
