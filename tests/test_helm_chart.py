@@ -156,6 +156,14 @@ def test_no_secret_is_in_the_pod_or_in_a_config_map() -> None:
             assert "sk-of-a-test" not in json.dumps(one)
 
 
+def test_a_secret_setting_that_is_taken_out_is_gone() -> None:
+    """Of `stringData` an upgrade would remove nothing: the API server has long made `data` of it."""
+    secrets = [one for one in render(EVERYTHING) if one["kind"] == "Secret"]
+    assert not [one for one in secrets if "stringData" in one]
+    (value,) = by_kind(secrets, "Secret", "rel-settings")["data"].values()
+    assert base64.b64decode(value) == b"sk-of-a-test"
+
+
 def test_the_guests_key_that_is_made_is_one_that_the_service_takes(tmp_path: Path) -> None:
     data = by_kind(render(), "Secret", "rel")["data"]
     (tmp_path / "key.pem").write_bytes(base64.b64decode(data["guest-key.pem"]))
