@@ -119,6 +119,20 @@ def test_the_settings_are_settings_of_the_service_and_make_a_service(more: dict[
     assert settings.public_base_url == ("https://tools.example.org" if more is EVERYTHING else "")
 
 
+def test_large_numbers_are_written_out() -> None:
+    """A setting that is a whole number is none as 1.048576e+06, and the service does not start with it."""
+    numbers = {"EGRESS_MAX_MB_PER_DAY": 1048576, "SUB_AGENT_MAX_TOKENS": 20_000_000, "CONTAINER_MAX_AGE_HOURS": 0.5}
+    values = {"settings": numbers, "secretSettings": numbers, "sandboxes": {"limits": {"diskMb": 2_000_000}}}
+    objects = render(values)
+    env = env_of(objects)
+    assert {name: env[name] for name in numbers} == {name: str(value) for name, value in numbers.items()}
+    assert env["SANDBOX_DISK_MB"] == "2000000"
+    secret = by_kind(objects, "Secret", "rel-settings")["data"]
+    assert {name: base64.b64decode(value).decode() for name, value in secret.items()} == {
+        name: str(value) for name, value in numbers.items()
+    }
+
+
 def test_the_service_may_do_what_the_driver_needs_and_no_more() -> None:
     role = by_kind(render(), "Role")
     plain = yaml.safe_load((ROOT / "deploy/kubernetes/role.yaml").read_text())

@@ -47,6 +47,15 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- if or (gt (int .Values.replicas) 1) .Values.autoscaling.enabled }}yes{{ end -}}
 {{- end -}}
 
+{{/* A value of a setting as text. Helm reads numbers as floats, and would write a million as 1e+06. */}}
+{{- define "cubicle.text" -}}
+{{- if kindIs "float64" . -}}
+{{- ternary (printf "%.0f" .) (toString .) (eq . (floor .)) -}}
+{{- else -}}
+{{- toString . -}}
+{{- end -}}
+{{- end -}}
+
 {{/* What an older cluster calls by another version. */}}
 {{- define "cubicle.budgetVersion" -}}
 {{- ternary "policy/v1" "policy/v1beta1" (semverCompare ">=1.21.0-0" .Capabilities.KubeVersion.Version) -}}
@@ -83,9 +92,9 @@ MEMBER_PORT: "8082"
 MEMBER_SECRET_FILE: /etc/cubicle/secret/member-secret
 {{- end }}
 POOL_SIZE: {{ .Values.sandboxes.pool.size | quote }}
-SANDBOX_MEMORY_MB: {{ .Values.sandboxes.limits.memoryMb | quote }}
-SANDBOX_CPUS: {{ .Values.sandboxes.limits.cpus | quote }}
-SANDBOX_DISK_MB: {{ .Values.sandboxes.limits.diskMb | quote }}
+SANDBOX_MEMORY_MB: {{ include "cubicle.text" .Values.sandboxes.limits.memoryMb | quote }}
+SANDBOX_CPUS: {{ include "cubicle.text" .Values.sandboxes.limits.cpus | quote }}
+SANDBOX_DISK_MB: {{ include "cubicle.text" .Values.sandboxes.limits.diskMb | quote }}
 {{- if .Values.ingress.enabled }}
 PUBLIC_BASE_URL: {{ printf "%s://%s" (ternary "https" "http" (ne .Values.ingress.tlsSecret "")) (required "ingress.host: the name of the service" .Values.ingress.host) }}
 {{- with .Values.ingress.previewDomain }}
