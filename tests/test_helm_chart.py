@@ -95,6 +95,8 @@ def test_each_value_is_in_the_schema_and_each_of_the_schema_is_a_value() -> None
         (merged(REQUIRED, {"sandboxes": {"isolation": "none"}}), "isolation"),
         (merged(REQUIRED, {"sandboxes": {"podTemplate": {"spec": {"hostNetwork": True}}}}), "hostNetwork"),
         (merged(REQUIRED, {"settings": {"DRIVER": "memory"}}), "settings.DRIVER"),
+        (merged(REQUIRED, {"settings": {"MCP_API_KEY": "a-key-in-the-clear"}}), "set secret.apiKey"),
+        (merged(REQUIRED, {"secretSettings": {"METRICS_TOKEN": "another-token"}}), "set secret.metricsToken"),
         (merged(REQUIRED, {"secret": {"apiKey": "short"}}), "apiKey"),
         (merged(REQUIRED, {"ingress": {"enabled": True}}), "ingress.host"),
         (merged(REQUIRED, {"sandboxes": {"pool": {"autoscaling": {"enabled": True}}}}), "metrics"),
