@@ -135,6 +135,15 @@ def test_large_numbers_are_written_out() -> None:
     }
 
 
+def test_the_address_may_be_said_where_the_chart_cannot_know_it() -> None:
+    """TLS may end before the cluster, or with the ingress controller's own certificate; a cluster may have IPv6 alone."""
+    said = {"PUBLIC_BASE_URL": "https://tools.example.org", "HOST": "::"}
+    ingress = {"enabled": True, "host": "tools.example.org"}
+    assert env_of(render({"ingress": ingress}))["PUBLIC_BASE_URL"] == "http://tools.example.org"
+    env = env_of(render({"ingress": ingress, "settings": said}))
+    assert {name: env[name] for name in said} == said
+
+
 def test_the_service_may_do_what_the_driver_needs_and_no_more() -> None:
     role = by_kind(render(), "Role")
     plain = yaml.safe_load((ROOT / "deploy/kubernetes/role.yaml").read_text())

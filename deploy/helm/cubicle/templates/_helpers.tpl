@@ -67,7 +67,9 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{/* The settings that the chart makes itself: name and value, one a line. */}}
 {{- define "cubicle.settings" -}}
 DRIVER: kubernetes
+{{- if not (hasKey .Values.settings "HOST") }}
 HOST: 0.0.0.0
+{{- end }}
 PORT: "8081"
 DATA_DIR: /var/lib/cubicle/data
 IMAGE_DIR: /var/lib/cubicle/images
@@ -96,7 +98,10 @@ SANDBOX_MEMORY_MB: {{ include "cubicle.text" .Values.sandboxes.limits.memoryMb |
 SANDBOX_CPUS: {{ include "cubicle.text" .Values.sandboxes.limits.cpus | quote }}
 SANDBOX_DISK_MB: {{ include "cubicle.text" .Values.sandboxes.limits.diskMb | quote }}
 {{- if .Values.ingress.enabled }}
-PUBLIC_BASE_URL: {{ printf "%s://%s" (ternary "https" "http" (ne .Values.ingress.tlsSecret "")) (required "ingress.host: the name of the service" .Values.ingress.host) }}
+{{- $host := required "ingress.host: the name of the service" .Values.ingress.host }}
+{{- if not (hasKey .Values.settings "PUBLIC_BASE_URL") }}
+PUBLIC_BASE_URL: {{ printf "%s://%s" (ternary "https" "http" (ne .Values.ingress.tlsSecret "")) $host }}
+{{- end }}
 {{- with .Values.ingress.previewDomain }}
 PREVIEW_DOMAIN: {{ . }}
 {{- end }}
