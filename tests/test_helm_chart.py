@@ -12,6 +12,7 @@ import yaml
 
 from cubicle.drivers.common.guest_tcp import GuestKeys
 from cubicle.drivers.kubernetes.template import read_extra
+from cubicle.members.hop_keys import HopKeys
 from cubicle.settings import Settings
 from tests.support.helm import CHART, REQUIRED, ROOT, helm, merged, refusal, render
 
@@ -269,6 +270,14 @@ def test_several_replicas_have_numbers_a_secret_and_a_port_of_their_own() -> Non
     assert outside == {"ports": [{"protocol": "TCP", "port": 8081}]}
     assert members["from"] == [{"podSelector": found["selector"]}]
     assert by_kind(objects, "PodDisruptionBudget", "rel")["spec"]["maxUnavailable"] == 1
+
+
+def test_the_secret_of_replicas_is_changed_line_by_line(tmp_path: Path) -> None:
+    lines = "the-new-secret-of-the-test\nthe-old-secret-of-the-test\n"
+    data = by_kind(render(merged(SEVERAL, {"secret": {"memberSecret": lines}})), "Secret", "rel")["data"]
+    (tmp_path / "members").write_bytes(base64.b64decode(data["member-secret"]))
+    assert len(HopKeys(file=tmp_path / "members").believed) == 2
+    assert "memberSecret" in refusal(merged(REQUIRED, {"secret": {"memberSecret": "long-enough-to-be-one\nshort"}}))
 
 
 def test_one_replica_is_alone() -> None:
