@@ -105,6 +105,7 @@ def test_each_value_is_in_the_schema_and_each_of_the_schema_is_a_value() -> None
         (merged(REQUIRED, {"replicas": 2}), "takes ReadWriteMany"),
         (merged(REQUIRED, {"autoscaling": {"enabled": True}}), "takes ReadWriteMany"),
         (merged(REQUIRED, {"replicas": 2, "persistence": {"enabled": False}}), "share their data"),
+        (merged(REQUIRED, merged(SEVERAL, {"autoscaling": {"enabled": True, "maxReplicas": 65}})), "maxReplicas"),
     ],
 )
 def test_values_that_cannot_be_meant_are_refused(values: dict[str, Any], said: str) -> None:
