@@ -226,6 +226,13 @@ def test_the_network_policy_closes_sandboxes() -> None:
     assert apart["from"][0]["namespaceSelector"] == {"matchLabels": {"kubernetes.io/metadata.name": "service"}}
 
 
+def test_the_pod_of_helm_test_reaches_the_service_whoever_else_may() -> None:
+    objects = render(EVERYTHING)
+    (way,) = by_kind(objects, "NetworkPolicy", "rel")["spec"]["ingress"]
+    assert way["from"][0] == EVERYTHING["networkPolicy"]["from"][0]
+    assert [{"podSelector": {"matchLabels": by_kind(objects, "Pod")["metadata"]["labels"]}}] == way["from"][1:]
+
+
 def test_the_ingress_waits_long_and_buffers_nothing() -> None:
     ingress = by_kind(render(EVERYTHING), "Ingress")
     notes = ingress["metadata"]["annotations"]
