@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 import yaml
 
 from cubicle.drivers.common.guest_tcp import GuestKeys
+from cubicle.drivers.kubernetes import checks
 from cubicle.drivers.kubernetes.template import read_extra
 from cubicle.members.hop_keys import HopKeys
 from cubicle.settings import Settings
@@ -146,8 +148,28 @@ def test_the_address_may_be_said_where_the_chart_cannot_know_it() -> None:
     assert {name: env[name] for name in said} == said
 
 
+_VERBS = {"apply": ("create", "patch"), "request": ()}
+
+
+def requests_of_the_driver() -> set[tuple[str, str]]:
+    """Each kind with each verb that the driver's sources have for it."""
+    found: set[tuple[str, str]] = set()
+    for path in (ROOT / "src/cubicle/drivers/kubernetes").glob("*.py"):
+        text = path.read_text()
+        kinds = dict(re.findall(r'^(_KIND) = "(\w+)"', text, re.MULTILINE))
+        for verb, kind in re.findall(r'[ _]client\.(\w+)\(\s*(_KIND|"\w+")', text):
+            found |= {(kinds.get(kind, kind.strip('"')), each) for each in _VERBS.get(verb, (verb,))}
+        for kind in re.findall(r'Follower\(\w+, "(\w+)"', text):
+            found |= {(kind, "list"), (kind, "watch")}
+    return {(kind, verb) for kind, verb in found if kind not in ("GET", "POST")}
+
+
 def test_the_service_may_do_what_the_driver_needs_and_no_more() -> None:
     role = by_kind(render(), "Role")
+    allowed = {(kind, verb) for rule in role["rules"] for kind in rule["resources"] for verb in rule["verbs"]}
+    assert allowed == requests_of_the_driver()
+    asked = {(group, kind): set(verbs) for (group, kind), verbs in checks.RIGHTS.items()}  # by `cubicle doctor`
+    assert asked == {(rule["apiGroups"][0], *rule["resources"]): set(rule["verbs"]) for rule in role["rules"]}
     plain = yaml.safe_load((ROOT / "deploy/kubernetes/role.yaml").read_text())
     assert role["rules"] == plain["rules"]
     kinds = {kind for rule in role["rules"] for kind in rule["resources"]}

@@ -11,12 +11,12 @@ from cubicle.drivers.kubernetes.cluster import Cluster
 from cubicle.machine.errors import SandboxError, Unusable
 from cubicle.settings_kubernetes import PodFiles
 
-_RIGHTS = {
+RIGHTS = {
     ("", "pods"): ("create", "get", "list", "watch", "patch", "delete"),
-    ("", "configmaps"): ("create", "get", "list", "delete"),
     ("", "persistentvolumeclaims"): ("create", "get", "patch", "delete"),
+    ("", "configmaps"): ("create", "list", "patch", "delete"),
     ("apps", "deployments"): ("create", "get", "patch"),
-    ("coordination.k8s.io", "leases"): ("create", "get", "list", "watch", "patch", "delete"),
+    ("coordination.k8s.io", "leases"): ("create", "get", "list", "patch", "delete"),
 }
 _TOO_MUCH = (("", "secrets", "get"), ("", "pods/exec", "create"))
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
@@ -50,7 +50,7 @@ async def run(find_cluster: Callable[[], Cluster], image: str, files: PodFiles, 
 
 
 async def _rights(client: KubernetesClient) -> Check:
-    asked = [(group, kind, verb) for (group, kind), verbs in _RIGHTS.items() for verb in verbs]
+    asked = [(group, kind, verb) for (group, kind), verbs in RIGHTS.items() for verb in verbs]
     allowed = await asyncio.gather(*(_may(client, *right) for right in (*asked, *_TOO_MUCH)))
     lacking = [f"{verb} {kind}" for (_, kind, verb), may in zip(asked, allowed, strict=False) if not may]
     if lacking:
