@@ -176,6 +176,20 @@ async def test_a_service_without_a_key_still_asks_for_the_metrics_token(tmp_path
             assert answer.status_code == 200
 
 
+async def test_probes_and_prometheus_ask_by_address_whatever_hosts_are_named(tmp_path: Path) -> None:
+    """A cluster asks its pods so: one that refused would be killed again and again."""
+    said = {"mcp_api_key": "operator-key", "metrics_token": "a-metrics-token", "allowed_hosts": "box.example"}
+    chosen = settings.load(driver="memory", data_dir=tmp_path / "data", pool_size=0, **said)
+    async with running(chosen) as app:
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://10.42.0.7:8081") as client:
+            assert (await client.get("/health")).status_code == 200
+            answer = await client.get("/metrics", headers={"Authorization": "Bearer a-metrics-token"})
+            assert answer.status_code == 200
+            for path in ("/metrics", "/mcp-info", "/health/disk"):
+                assert (await client.get(path, headers=KEY)).status_code == 403, path
+
+
 def test_a_bad_metrics_token_stops_the_start_and_is_not_shown() -> None:
     with pytest.raises(settings.BadSettings) as error:
         settings.load(metrics_token="s3cret")
