@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
+import os
 import signal
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from cubicle.cli import workers
 from cubicle.cli.workers import _Parent
 from cubicle.settings import Settings
 
@@ -33,6 +39,57 @@ class _Starting:
 
     async def ready(self) -> bool:
         return True
+
+
+class _NoProcess:
+    """A worker for which no process is to be had at first, as where memory is short."""
+
+    tries = 0
+
+    def __init__(self, told: object, slot: int, lock: int, *, first: bool) -> None:
+        self.slot = slot
+
+    async def start(self) -> Any:
+        _NoProcess.tries += 1
+        if _NoProcess.tries < 3:
+            raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+        return _Process()
+
+    async def ready(self) -> bool:
+        return True
+
+    async def kill_if_silent(self, limit: float) -> None:
+        pass
+
+    async def wait(self) -> int:
+        return 0
+
+
+async def test_a_worker_that_cannot_be_started_for_a_moment_ends_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The parent would take the other workers, and all calls, with it."""
+    monkeypatch.setattr(workers, "_Worker", _NoProcess)
+    monkeypatch.setattr(workers, "_PAUSES", (0.0, 0.0))
+    parent = _Parent(Settings(_env_file=None, data_dir=tmp_path), {}, 0)  # type: ignore[call-arg]
+    keeping = asyncio.create_task(parent._keep(2, None))
+    async with asyncio.timeout(20):
+        while _NoProcess.tries < 4 and not keeping.done():
+            await asyncio.sleep(0)
+    parent._end()
+    await keeping
+
+
+async def test_a_worker_that_cannot_be_started_leaves_nothing_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refuse(*_words: object, **_named: object) -> None:
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", refuse)
+    worker = workers._Worker({}, 2, 0, first=False)
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(BlockingIOError):
+        await worker.start()
+    assert os.listdir("/proc/self/fd") == before
 
 
 async def test_a_signal_during_a_start_is_one_signal_to_each_worker(tmp_path: Path) -> None:

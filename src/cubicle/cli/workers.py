@@ -121,17 +121,20 @@ class _Parent:
         failures = 0
         while True:
             began = time.monotonic()
-            if worker is None:
-                worker = _Worker(self._told, slot, self._lock, first=False)
-                await self._until_ready(worker)
-            code = await self._watched(worker)
+            try:
+                if worker is None:
+                    worker = _Worker(self._told, slot, self._lock, first=False)
+                    await self._until_ready(worker)
+                code = await self._watched(worker)
+                why = f"a worker ended: signal {-code}" if code < 0 else f"a worker ended: exit code {code}"
+            except OSError as error:  # neither memory nor a process is to be had: the others serve on
+                why = f"a worker could not be started: {error.strerror or error}"
             worker = None
             if self._signals:
                 return
             failures = failures + 1 if time.monotonic() - began < _STEADY_SECONDS else 0
             pause = _PAUSES[min(failures, len(_PAUSES) - 1)]
-            why = f"signal {-code}" if code < 0 else f"exit code {code}"
-            log.error("a worker ended: %s; it is started again", why, extra={"worker": slot, "pause": pause})
+            log.error("%s; it is started again", why, extra={"worker": slot, "pause": pause})
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await self._over.wait()
@@ -159,6 +162,9 @@ class _Worker:
                 pass_fds=[writing, self._lock],
                 start_new_session=True,  # a key of the terminal reaches the parent alone
             )
+        except BaseException:
+            os.close(reading)
+            raise
         finally:
             os.close(writing)
         self._ready = asyncio.StreamReader()
