@@ -29,16 +29,22 @@ class _Starting:
 
     slot = 2
 
-    def __init__(self, parent: _Parent) -> None:
+    def __init__(self, parent: _Parent, ready: bool = True) -> None:
         self._parent = parent
+        self._is_ready = ready
         self.process = _Process()
+        self.has_ended = False
 
     async def start(self) -> Any:
         self._parent._end()
         return self.process
 
     async def ready(self) -> bool:
-        return True
+        return self._is_ready
+
+    async def wait(self) -> int:
+        self.has_ended = True
+        return 0 if self._is_ready else -signal.SIGTERM
 
 
 class _NoProcess:
@@ -78,6 +84,18 @@ async def test_a_worker_that_cannot_be_started_for_a_moment_ends_nobody(
             await asyncio.sleep(0)
     parent._end()
     await keeping
+
+
+@pytest.mark.parametrize("ready", [True, False])
+async def test_a_signal_during_the_first_start_ends_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ready: bool
+) -> None:
+    """The worker may serve already; or the signal ends it, which is what was asked for."""
+    parent = _Parent(Settings(_env_file=None, data_dir=tmp_path), {}, 0)  # type: ignore[call-arg]
+    first = _Starting(parent, ready)
+    monkeypatch.setattr(workers, "_Worker", lambda *_told, **_named: first)
+    assert await parent.run() == 0
+    assert first.has_ended
 
 
 async def test_a_worker_that_cannot_be_started_leaves_nothing_open(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,8 +74,10 @@ class _Parent:
             loop.add_signal_handler(number, self._end)
         first = _Worker(self._told, 1, self._lock, first=True)
         code = await self._until_ready(first)
-        if code is not None or self._signals:
-            return code or 0
+        if code is None and self._signals:
+            code = await self._ended(first)  # it drains: without its parent it would be cut off
+        if code is not None:
+            return max(code, 0) if self._signals else code
         say_address(self._settings, base_url(self._settings))
         slots = range(1, self._settings.workers + 1)
         keeping = [start_task(self._keep(slot, first if slot == 1 else None), name=f"worker {slot}") for slot in slots]
