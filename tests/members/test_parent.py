@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import json
 import os
 import signal
 from pathlib import Path
@@ -12,8 +13,9 @@ from typing import Any
 import pytest
 
 from cubicle.cli import workers
+from cubicle.cli.worker import settings_of
 from cubicle.cli.workers import _Parent
-from cubicle.settings import Settings
+from cubicle.settings import Settings, load
 
 
 class _Process:
@@ -84,6 +86,21 @@ async def test_a_worker_that_cannot_be_started_for_a_moment_ends_nobody(
             await asyncio.sleep(0)
     parent._end()
     await keeping
+
+
+def test_a_worker_that_starts_again_has_the_settings_of_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody may be at work on `.env` at that moment, for the next start of the service."""
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / ".env"
+    file.write_text(f"DATA_DIR={tmp_path}\nWORKERS=2\nCOMMAND_TIMEOUT=60\nMCP_PATHS=/a,/b\nSINGLE_USER_MODE=false\n")
+    settings = load(driver="memory")
+    parent = _Parent(settings, {"port": 8099}, 0)
+    for later in ("COMMAND_TIMEOUT=30\nMCP_API_KEY=another-key\n", "MCP_API_KEY='half a lin\n"):
+        file.write_text(later)
+        told = json.loads(json.dumps(parent._told))
+        assert settings_of(told) == settings.model_copy(update={"port": 8099})
 
 
 @pytest.mark.parametrize("ready", [True, False])

@@ -35,7 +35,7 @@ def main(ready: int) -> None:
     told: dict[str, Any] = json.loads(sys.stdin.buffer.readline())
     for inherited in (ready, int(told.get("lock", ready))):
         os.set_inheritable(inherited, False)
-    settings = load(**told["given"])
+    settings = settings_of(told)
     configure_log(settings)
     prepare_process()
     try:
@@ -43,6 +43,13 @@ def main(ready: int) -> None:
             run(_serve(settings, told, ready))
     finally:
         logs.flush()
+
+
+def settings_of(told: dict[str, Any]) -> Settings:
+    """The parent's own: a worker that is started again has those of the others, whatever `.env` says by now."""
+    if "settings" in told:
+        return Settings(_env_file=None, **told["settings"])
+    return load(**told["given"])
 
 
 async def _serve(settings: Settings, told: dict[str, Any], ready: int) -> None:

@@ -62,7 +62,8 @@ class _Parent:
     def __init__(self, settings: Settings, given: Mapping[str, Any], lock: int) -> None:
         self._settings = settings
         self._lock = lock
-        self._told = {"given": dict(given), "slots": settings.workers, "secret": secrets.token_hex(32)}
+        told = {**settings.model_dump(mode="json"), **given}
+        self._told = {"settings": told, "slots": settings.workers, "secret": secrets.token_hex(32)}
         self._running: dict[int, asyncio.subprocess.Process] = {}
         self._signals = 0
         self._over = asyncio.Event()
