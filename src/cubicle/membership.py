@@ -6,7 +6,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from pathlib import Path
 
 from starlette.types import ASGIApp
@@ -16,7 +16,7 @@ from cubicle.http_api.forwarding import Forwarder
 from cubicle.http_api.home_elsewhere import HOME, Ask
 from cubicle.http_api.member_side import MemberSide
 from cubicle.http_api.metrics import OtherPages
-from cubicle.http_api.peers import METRICS, SANDBOXES, Peers, told
+from cubicle.http_api.peers import METRICS, SANDBOXES, TAKE, Peers, told
 from cubicle.journal.journal import Journal
 from cubicle.journal.shared import SharedJournal
 from cubicle.members.hop_keys import HopKeys
@@ -156,9 +156,11 @@ class Membership(ServiceProcess):
         """Leave all chats to the others, each as soon as nobody uses it."""
         self.owners.leaving = True
         while True:
+            held = {digest for digest in self.owners.owned() if fleet.holds(digest)}
             free = [digest for digest in self.owners.owned() if fleet.let_go(digest)]
             try:
                 await self.owners.release(free)  # before it waits for anything, nobody uses them here any more
+                await self._peers.offer(held.intersection(free))  # something may run in their sandboxes
             except NoRecords as error:
                 log.warning("chats could not be left to other members: %s", error)
             await asyncio.sleep(_HAND_OVER_SECONDS)
@@ -170,10 +172,18 @@ class Membership(ServiceProcess):
         async def page(query: bytes) -> tuple[str, bytes]:
             return "text/plain", await metrics()
 
+        async def take(query: bytes) -> tuple[str, bytes]:
+            chat = await self.owners.chat_of(query.decode("ascii", "replace"))
+            if chat is not None:
+                with suppress(NoRecords):
+                    await self.owners.place(chat)
+            return "text/plain", b""
+
         async def own_home(query: bytes) -> tuple[str, bytes]:
             return "application/json", await home(query)
 
-        return MemberSide(app, self.owners.name, self._keys, {SANDBOXES: sandboxes, METRICS: page, HOME: own_home})
+        answers = {SANDBOXES: sandboxes, METRICS: page, HOME: own_home, TAKE: take}
+        return MemberSide(app, self.owners.name, self._keys, answers)
 
     async def _ask(self, target: bytes) -> dict[str, bytes]:
         try:

@@ -6,13 +6,16 @@ import asyncio
 import contextlib
 import os
 import signal
+import sqlite3
 import time
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 
 import httpx
 import pytest
 
+from cubicle.core.chat import Chat
 from cubicle.settings import Settings
 from tests.support.members import Worker, answer_of, workers
 from tests.support.process import ServiceProcess
@@ -118,6 +121,30 @@ async def test_a_worker_that_ends_in_order_hands_its_chats_over(tmp_path: Path) 
         await end
         assert answer_of(await running)["result"]["content"][0]["text"] == "over\n"
         assert await retried(other, "chat-0", "cat ~/kept; wc -l < ~/runs", uuid.uuid4().hex) == "kept-chat-0\n1\n"
+
+
+def slots_of(folder: Path, chats: Sequence[str]) -> set[str]:
+    """Which workers own these chats, by their numbers."""
+    with contextlib.closing(sqlite3.connect(folder / "data/members/owners.sqlite3")) as table:
+        owners = dict(table.execute("SELECT digest, holder FROM owners").fetchall())
+    return {owners.get(Chat(chat).digest, "").partition("-")[0] for chat in chats}
+
+
+async def test_what_runs_in_a_sandbox_is_taken_over_when_its_worker_ends(tmp_path: Path) -> None:
+    """Nobody asks for these chats: another worker connects to them all the same, for their network and their end. One has
+    a program in the background, and the command of the other outlives the drain."""
+    async with workers(tmp_path, DRAIN_SECONDS="1") as (ending, other):
+        await ending.bash("idle", "setsid sleep 3174 </dev/null >/dev/null 2>&1 &")
+        running = asyncio.create_task(call(ending, "long", "touch ~/begun; sleep 3173", uuid.uuid4().hex))
+        await other.bash("long", "until [ -e ~/begun ]; do sleep 0.1; done")
+        await ending.end(signal.SIGTERM)
+        await asyncio.wait([running])
+        async with asyncio.timeout(_LIMIT):
+            while slots_of(tmp_path, ("idle", "long")) != {"2"}:
+                await asyncio.sleep(0.1)
+        for chat, command in (("idle", "sleep 3174"), ("long", "sleep 3173")):
+            assert (await other.client.get(f"/files/{chat}/")).status_code == 200
+            assert await other.bash(chat, f"pgrep -cfx '{command}'") == "1\n"
 
 
 async def test_the_journal_goes_on_where_it_was(tmp_path: Path) -> None:

@@ -128,6 +128,24 @@ async def test_a_member_reaches_another_and_knows_when_it_left(make: Make) -> No
             await second.close()
 
 
+async def test_the_chats_that_a_member_leaves_behind_are_known_to_the_others(make: Make) -> None:
+    """A command may run on in one when the member ends: it needs its network, and somebody who waits for it."""
+    leaving, empty, other = make(1), make(2), make(3)
+    for each in (leaving, empty, other):
+        (await each.open()).close()
+    try:
+        await leaving.take(DIGEST, None)
+        for each in (leaving, empty):
+            await each.close()
+        assert await other.dead() == [leaving.name]
+        assert not await other.is_alive(leaving.name)
+        assert await other.owned_by(leaving.name) == [DIGEST]
+        await other.bury(leaving.name)
+        assert await other.dead() == []
+    finally:
+        await other.close()
+
+
 def _odd_leases(member: str) -> list[dict[str, Any]]:
     def lease(kind: str, name: str, spec: Any, notes: Any = None) -> dict[str, Any]:
         labels = {"app.kubernetes.io/name": "cubicle-member", "app.kubernetes.io/instance": "small"}

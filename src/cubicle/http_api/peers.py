@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -21,11 +21,15 @@ log = logging.getLogger(__name__)
 
 SANDBOXES = b"/members/sandboxes"
 METRICS = b"/members/metrics"
+TAKE = b"/members/take"
+"""Own the chat whose digest the query is: it was left this moment."""
 _LOOK_SECONDS = 1.0
 _SECONDS_A_ROW = 0.002
 """Of thousands it is asked less often."""
 _ASK_SECONDS = 5.0
 _MAX_ANSWER = 64 << 20
+_MAX_OFFERS = 16
+"""At once: whoever takes a chat connects to its sandbox."""
 
 
 class Peers:
@@ -53,6 +57,19 @@ class Peers:
         others = await self._forwarder.owners.others()
         answers = await asyncio.gather(*(self._ask(holder, target) for holder in others))
         return {holder: answer for holder, answer in zip(others, answers, strict=True) if answer is not None}
+
+    async def offer(self, digests: Collection[str]) -> None:
+        """Have others take the chats that this member has left. Of one that takes none, whoever is asked for it does.
+        Raises NoRecords."""
+        others = await self._forwarder.owners.others() if digests else ()
+        gate = asyncio.Semaphore(_MAX_OFFERS)
+
+        async def offer(digest: str) -> None:
+            async with gate:
+                await self._ask(others[int(digest[-8:], 16) % len(others)], TAKE + b"?" + digest.encode())
+
+        if others:
+            await asyncio.gather(*map(offer, digests))
 
     async def _ask(self, holder: str, target: bytes) -> bytes | None:
         try:

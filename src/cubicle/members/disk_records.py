@@ -78,7 +78,14 @@ class DiskRecords:
         self._thread.shutdown(wait=False)
 
     def _close(self) -> None:
-        self._forget(self.name)
+        """One that leaves chats is not buried here: others see its lock, which nobody holds, and take them over."""
+        try:
+            if not self._execute("SELECT 1 FROM owners WHERE holder = ? LIMIT 1", self.name).fetchall():
+                self._forget(self.name)
+        finally:
+            self._let_go()
+
+    def _let_go(self) -> None:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None

@@ -36,6 +36,8 @@ _BLIND_SECONDS = 3.0
 _APP = "cubicle-member"
 _NAME = "app.kubernetes.io/name"
 _ADDRESS = "cubicle.dev/address"
+_ENDED = "cubicle.dev/ended"
+"""Of a member that ended in order, and left chats: nobody waits for it to be silent long enough."""
 _MEMBER, _OWNER = "member", "owner"
 _BACKLOG = 4096
 _MEMBER_NAME = re.compile(r"[1-9][0-9]{0,3}-[0-9a-f]{8}")
@@ -69,6 +71,7 @@ class LeaseRecords:
         """The version of each member's Lease when it was last seen to change, and when that was."""
         self._looked = time.monotonic()
         self._addresses: dict[str, tuple[str, int]] = {}
+        self._ended: frozenset[str] = frozenset()
         self._keeping: asyncio.Task[None] | None = None
         self.lapsed = False
         self._version = ""
@@ -100,10 +103,18 @@ class LeaseRecords:
             self._keeping.cancel()
             await asyncio.wait([self._keeping])
         try:
-            await self.bury(self.name)
+            await self._leave()
         except NoRecords as error:
             log.warning("this member is taken for dead after a while only: %s", error)
         await self._client.close()
+
+    async def _leave(self) -> None:
+        """One that leaves chats is buried by the others, when they have taken them over."""
+        if not await self.owned_by(self.name):
+            await self.bury(self.name)
+            return
+        name = record_name(self._instance, _MEMBER, self.name)
+        await self._do(self._client.patch("leases", name, {"metadata": {"annotations": {_ENDED: "true"}}}))
 
     # ---- who owns a chat
 
@@ -151,7 +162,8 @@ class LeaseRecords:
             return True
         if holder not in self._seen:
             await self._look()
-        return holder in self._seen and self._looked - self._seen[holder][1] < self._dead_seconds
+        known = holder in self._seen and holder not in self._ended
+        return known and self._looked - self._seen[holder][1] < self._dead_seconds
 
     async def living(self) -> Sequence[str]:
         await self._look()
@@ -227,6 +239,7 @@ class LeaseRecords:
         unseen = max(0.0, now - self._looked - _BLIND_SECONDS)
         self._looked = now
         self._seen = {name: (version, at + unseen) for name, (version, at) in self._seen.items() if name in leases}
+        self._ended = frozenset(name for name, lease in leases.items() if _has_ended(lease))
         self._addresses = {}
         for name, lease in leases.items():
             version = str(lease["metadata"].get("resourceVersion"))
@@ -278,6 +291,11 @@ class LeaseRecords:
 def _holder(lease: Object) -> str:
     spec = lease.get("spec")
     return str(spec.get("holderIdentity") or "") if isinstance(spec, dict) else ""
+
+
+def _has_ended(lease: Object) -> bool:
+    notes = lease["metadata"].get("annotations")
+    return isinstance(notes, dict) and notes.get(_ENDED) == "true"
 
 
 def _address(lease: Object) -> tuple[str, int] | None:
