@@ -19,6 +19,7 @@ from cubicle.http_api.metrics import OtherPages
 from cubicle.http_api.peers import METRICS, SANDBOXES, TAKE, Peers, told
 from cubicle.journal.journal import Journal
 from cubicle.journal.shared import SharedJournal
+from cubicle.machine.errors import Unusable
 from cubicle.members.hop_keys import HopKeys
 from cubicle.members.owners import Owners
 from cubicle.members.records import MemberRecords, NoRecords
@@ -105,8 +106,11 @@ class Membership(ServiceProcess):
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[socket.socket]:
-        """Be a member, within the block; where others reach it."""
-        listening = await self.owners.records.open()
+        """Be a member, within the block; where others reach it. Raises Unusable."""
+        try:
+            listening = await self.owners.records.open()
+        except NoRecords as error:
+            raise Unusable(str(error)) from None
         try:
             yield listening
         finally:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import socket
+import sqlite3
 import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -15,11 +17,13 @@ import pytest
 
 from cubicle.drivers.kubernetes import members
 from cubicle.drivers.kubernetes.members import LeaseRecords
-from cubicle.machine.errors import SandboxError
+from cubicle.machine.errors import SandboxError, Unusable
 from cubicle.members import disk_records
 from cubicle.members.disk_records import DiskRecords
+from cubicle.members.hop_keys import HopKeys
 from cubicle.members.owners import Owners
 from cubicle.members.records import MemberRecords, NoRecords, Ownership
+from cubicle.membership import Membership
 from tests.drivers.kubernetes import cluster
 
 DIGEST, OTHER = "a" * 32, "b" * 32
@@ -126,6 +130,42 @@ async def test_a_member_reaches_another_and_knows_when_it_left(make: Make) -> No
             assert not await second.is_alive(first.name)
         finally:
             await second.close()
+
+
+async def test_a_member_without_descriptors_says_that_it_cannot_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever asks for a chat is told to come again; it is no fault of the service."""
+    folder = await asyncio.to_thread(disk_records.prepare, tmp_path)
+    records = DiskRecords(folder, 1)
+    (await records.open()).close()
+    try:
+        with monkeypatch.context() as short:
+            short.setattr(disk_records.os, "open", _no_descriptor)  # type: ignore[attr-defined]
+            with pytest.raises(NoRecords, match="Too many open files"):
+                await records.is_alive("2-00000000")
+        assert not await records.is_alive("2-00000000")
+    finally:
+        await records.close()
+
+
+def _no_descriptor(*_arguments: object) -> int:
+    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+
+async def test_a_start_without_records_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a full disk, or while the API server is down: a sentence, and no trace of the program."""
+
+    def full(folder: Path) -> sqlite3.Connection:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(disk_records, "_connect", full)
+    with pytest.raises(OSError, match="disk is full"):
+        await asyncio.to_thread(disk_records.prepare, tmp_path)
+    membership = Membership(DiskRecords(tmp_path, 1), HopKeys(b"x" * 32))
+    with pytest.raises(Unusable, match="disk is full"):
+        async with membership.open():
+            pass
 
 
 async def test_the_chats_that_a_member_leaves_behind_are_known_to_the_others(make: Make) -> None:

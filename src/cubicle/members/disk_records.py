@@ -37,11 +37,14 @@ _Found = TypeVar("_Found")
 
 
 def prepare(data_dir: Path) -> Path:
-    """The folder, empty: no member runs. Blocks."""
+    """The folder, empty: no member runs. Blocks. Raises OSError."""
     folder = data_dir / FOLDER
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(mode=0o700, parents=True)
-    _connect(folder).close()
+    try:
+        _connect(folder).close()
+    except sqlite3.Error as error:
+        raise OSError(f"The records of members cannot be made in {folder}: {error}") from None
     return folder
 
 
@@ -182,6 +185,8 @@ class DiskRecords:
             return await asyncio.get_running_loop().run_in_executor(self._thread, work)
         except sqlite3.Error as error:
             raise NoRecords(f"The records of members cannot be used: {error}.") from error
+        except OSError as error:  # no descriptors are left, say
+            raise NoRecords(f"The records of members cannot be used: {error.strerror or error}.") from error
         except RuntimeError as error:  # the thread has ended
             raise NoRecords("This member is closed.") from error
 
