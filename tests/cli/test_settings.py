@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from cubicle.cli.serve import serve
 from cubicle.cli.settings import rows, settings
 from cubicle.settings import BadSettings, Settings, load, misspelt
 
@@ -92,6 +93,14 @@ def test_a_value_that_cannot_be_used_is_named_and_the_table_is_there(monkeypatch
     assert result.exit_code == 0
     assert "POOL_SIZE" in result.stderr
     assert "CONTAINER_MAX_AGE_HOURS" in result.stdout
+
+
+def test_a_replica_is_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its workers would be no replica: one pod would serve, and the others not start."""
+    monkeypatch.setattr("cubicle.cli.serve.prepare_process", lambda: pytest.fail("it would start"))
+    result = CliRunner().invoke(serve, env={"DRIVER": "kubernetes", "WORKERS": "2", "REPLICAS": "3"})
+    assert result.exit_code == 1
+    assert "WORKERS: a replica is one process" in result.stderr
 
 
 def test_a_name_in_the_env_file_that_is_nearly_a_setting_is_told(

@@ -36,6 +36,8 @@ def serve(yes: bool, **flags: Any) -> None:
     configure_log(settings)
     for name, meant in misspelt().items():
         log.warning("%s in .env is not a setting and has no effect: did you mean %s?", name, meant)
+    if settings.workers > 1 and settings.replicas > 1:
+        raise BadSettings("WORKERS: a replica is one process; with REPLICAS set it to 1, and add replicas instead.")
     prepare_process()
     listen(settings).close()  # a taken port is said before minutes are spent on the set-up
     host_setup.prepare(settings, yes=yes)
