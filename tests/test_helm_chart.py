@@ -310,6 +310,15 @@ def test_the_secret_of_replicas_is_changed_line_by_line(tmp_path: Path) -> None:
     assert "memberSecret" in refusal(merged(REQUIRED, {"secret": {"memberSecret": "long-enough-to-be-one\nshort"}}))
 
 
+def test_prometheus_asks_each_replica_for_its_own_metrics() -> None:
+    """Each would tell of all, and every sum be three times too large."""
+    watched = {"metrics": {"serviceMonitor": {"enabled": True}}}
+    (several,) = by_kind(render(merged(SEVERAL, watched)), "ServiceMonitor")["spec"]["endpoints"]
+    assert several["params"] == {"own": ["1"]}
+    (alone,) = by_kind(render(watched), "ServiceMonitor")["spec"]["endpoints"]
+    assert "params" not in alone
+
+
 def test_one_replica_is_alone() -> None:
     objects = render()
     assert by_kind(objects, "Deployment")["spec"]["strategy"] == {"type": "Recreate"}

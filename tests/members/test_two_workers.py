@@ -122,6 +122,9 @@ async def test_the_metrics_of_both_are_on_one_page(pair: Sequence[Worker]) -> No
         assert 'worker="2"' in page
         families = [line.split()[2] for line in page.splitlines() if line.startswith("# TYPE")]
         assert len(families) == len(set(families))
+        own = (await worker.client.get("/metrics?own=1")).text
+        assert "cubicle_build_info{" in own
+        assert "worker=" not in own
 
 
 async def test_a_sandbox_is_stopped_and_removed_by_whoever_is_asked(pair: Sequence[Worker]) -> None:

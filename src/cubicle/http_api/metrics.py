@@ -23,9 +23,10 @@ class MetricsRoutes:
         self._gauges = gauges
         self._others = others
 
-    async def get(self, _request: Request) -> Response:
+    async def get(self, request: Request) -> Response:
+        """Those of all processes; with `own=1` of this one, for who asks each of them."""
         text = await self.own()
-        if self._others is not None:
+        if self._others is not None and request.query_params.get("own") != "1":
             name, pages = await self._others()
             text = (await asyncio.to_thread(merged, {name: text.decode(), **pages})).encode()
         return Response(text, headers={"Content-Type": CONTENT_TYPE})

@@ -111,7 +111,7 @@ OPERATIONS: dict[str, Operation] = {
     "resource.of_path": _json(models.ProtectedResource, 404),
     "disk.show": _json(models.DiskSpace),
     "isolation.show": _json(models.IsolationReport),
-    "metrics.get": Operation((Reply(200, {TEXT: {}}),)),
+    "metrics.get": Operation((Reply(200, {TEXT: {}}),), query={"own": _FLAG}),
     "openapi.document": _json({"type": "object", "required": ["openapi", "info", "paths"]}),
     "openapi.page": Operation((Reply(200, {HTML: {}}),)),
     "uploads.listed": _json(models.UploadList, 409, 503, query=_WAKE),
