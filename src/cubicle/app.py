@@ -284,6 +284,7 @@ def make_app(parts: Parts) -> Starlette:
     app.state.end_streams = end_streams
     app.state.drain = parts.process.draining(drain.run, parts.fleet)
     app.state.member_side = parts.process.member_side(app, parts.fleet, metrics.own, parts.home.tell_member)
+    app.state.is_checked = lambda: not parts.startup_check.postponed
     app.state.fair_queue = parts.queue  # connections work on what they read in it
     return app
 

@@ -12,9 +12,13 @@ from typing import Any
 
 import pytest
 
-from cubicle.cli import workers
+from cubicle import app, startup
+from cubicle.cli import member, workers
 from cubicle.cli.worker import settings_of
 from cubicle.cli.workers import _Parent
+from cubicle.isolation.runner import Report, Strength
+from cubicle.isolation.startup_check import StartupCheck
+from cubicle.machine.errors import NoSpace
 from cubicle.settings import Settings, load
 
 
@@ -101,6 +105,33 @@ def test_a_worker_that_starts_again_has_the_settings_of_the_others(
         file.write_text(later)
         told = json.loads(json.dumps(parent._told))
         assert settings_of(told) == settings.model_copy(update={"port": 8099})
+
+
+async def test_the_other_workers_wait_for_an_isolation_check_that_a_full_disk_put_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until then the first one lets no chat have a sandbox; of the others nothing would keep one."""
+    space = asyncio.Event()
+
+    async def prove() -> Report:
+        if not space.is_set():
+            raise NoSpace("The host is short of disk space.")
+        return Report(Strength.NAMESPACES)
+
+    chosen = load(driver="memory", data_dir=tmp_path / "data", image_dir=tmp_path / "images", pool_size=0)
+    check = StartupCheck(chosen, prove)
+    monkeypatch.setattr(app, "make_startup_check", lambda *_parts, **_named: check)
+    monkeypatch.setattr(startup, "_RETRY_SECONDS", 0.02)
+    monkeypatch.setattr(member, "_LOOK_SECONDS", 0.02)
+    told = asyncio.Event()
+    async with app.running(chosen) as site:
+        member.tell_when(site.state.is_checked, told.set)
+        await asyncio.sleep(0.2)
+        assert not told.is_set()
+        space.set()
+        async with asyncio.timeout(20):
+            await told.wait()
+        assert check.proof is not None
 
 
 @pytest.mark.parametrize("ready", [True, False])

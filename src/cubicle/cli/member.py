@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import socket
 from collections.abc import Callable
@@ -13,6 +14,8 @@ from cubicle.membership import Membership
 from cubicle.settings import BadSettings, Settings
 
 log = logging.getLogger("cubicle")
+
+_LOOK_SECONDS = 0.5
 
 
 async def serve_member(
@@ -28,7 +31,7 @@ async def serve_member(
         settle_garbage()
         with closing(listen(settings, shared=shares_port)) as listening:
             log.info("a worker serves", extra={"worker": membership.part.slot, "member": membership.owners.name})
-            on_ready()
+            tell_when(app.state.is_checked, on_ready)
             await serve_app(
                 PublicSide(app),
                 listening,
@@ -40,6 +43,15 @@ async def serve_member(
                 timeout_graceful_shutdown=5,
                 **OPTIONS,
             )
+
+
+def tell_when(is_checked: Callable[[], bool], tell: Callable[[], None]) -> None:
+    """Say that it is ready. While a full disk keeps the first worker from trying the isolation, no other is started:
+    they only read its report, and would give chats sandboxes that nobody has tried."""
+    if is_checked():
+        tell()
+    else:
+        asyncio.get_running_loop().call_later(_LOOK_SECONDS, tell_when, is_checked, tell)
 
 
 async def serve_replica(settings: Settings) -> None:
