@@ -102,7 +102,8 @@ async def running_recorder(recorder: FrameRecorder, fleet: Fleet, screens: LiveV
 
 def make_webhooks(settings: Settings, *, shared: bool = False, delivers: bool = True) -> Webhooks:
     folder = removal.webhooks_folder(settings.data_dir)
-    return Webhooks(folder, settings.webhooks_file, shared=shared, delivers=delivers)
+    across_hosts = settings.replicas > 1
+    return Webhooks(folder, settings.webhooks_file, shared=shared, across_hosts=across_hosts, delivers=delivers)
 
 
 @asynccontextmanager

@@ -18,6 +18,9 @@ from typing import Any
 import pytest
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
+from cubicle.removal import webhooks_folder
+from cubicle.settings import Settings
+from cubicle.startup import make_webhooks
 from cubicle.webhooks import store as queue
 from cubicle.webhooks.attempt import signature_headers
 from cubicle.webhooks.events import Event, EventType
@@ -95,6 +98,20 @@ def test_signatures_are_those_of_the_published_example() -> None:
         "webhook-timestamp": "1614265330",
         "webhook-signature": "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=",
     }
+
+
+@pytest.mark.parametrize(("replicas", "mode"), [(1, "wal"), (3, "delete")])
+def test_replicas_share_no_memory_beside_the_queue(tmp_path: Path, replicas: int, mode: str) -> None:
+    """They are on several hosts; one host may have written the file before."""
+    chosen = Settings(_env_file=None, data_dir=tmp_path, replicas=replicas)  # type: ignore[call-arg]
+    before = Store(webhooks_folder(tmp_path))
+    before.open()
+    before.close()
+    store = make_webhooks(chosen, shared=True).store
+    store.open()
+    assert store._db is not None
+    assert store._db.execute("PRAGMA journal_mode").fetchone() == (mode,)
+    store.close()
 
 
 async def test_a_message_is_signed_and_says_what_happened(tmp_path: Path) -> None:

@@ -27,7 +27,8 @@ _SECRET_BYTES = 32
 
 @contextlib.contextmanager
 def _opened() -> Iterator[Store]:
-    store = Store(webhooks_folder(load().data_dir))
+    settings = load()
+    store = Store(webhooks_folder(settings.data_dir), across_hosts=settings.replicas > 1)
     try:
         if not store.exists:
             raise BadSettings("There is no queue of webhooks yet: a service with WEBHOOKS_FILE makes it.")

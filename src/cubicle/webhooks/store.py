@@ -111,7 +111,9 @@ Told = Callable[[Event], Sequence[str]]
 class Store:
     """Give it a folder that is the service's own."""
 
-    def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, folder: Path, clock: Callable[[], float] = time.time, *, across_hosts: bool = False) -> None:
+        """`across_hosts`: the folder is on a network's file system, and processes of other hosts use it, too."""
+        self._across_hosts = across_hosts
         self._path = folder / FILE
         self._clock = clock
         self._db: sqlite3.Connection | None = None
@@ -348,7 +350,7 @@ class Store:
         db = sqlite3.connect(self._path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
         try:
             self._path.chmod(0o600)
-            db.execute("PRAGMA journal_mode = WAL")
+            self._set_mode(db)
             db.execute("PRAGMA synchronous = FULL")
             db.execute(f"PRAGMA max_page_count = {_MAX_BYTES // _PAGE}")
             db.execute("PRAGMA journal_size_limit = 8388608")
@@ -360,6 +362,14 @@ class Store:
             db.close()
             raise
         return db
+
+    def _set_mode(self, db: sqlite3.Connection) -> None:
+        """A write-ahead log has its index in memory that processes share: between hosts it would destroy the file."""
+        if not self._across_hosts:
+            db.execute("PRAGMA journal_mode = WAL")
+            return
+        with contextlib.suppress(sqlite3.OperationalError):  # a replica of the version before has it open
+            db.execute("PRAGMA journal_mode = DELETE")
 
     def _set_aside(self, why: str) -> None:
         self.close()

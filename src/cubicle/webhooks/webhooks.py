@@ -48,16 +48,18 @@ class Webhooks:
         timeout: float = TIMEOUT,
         clock: Callable[[], float] = time.time,
         shared: bool = False,
+        across_hosts: bool = False,
         delivers: bool = True,
     ) -> None:
-        """`shared`: other processes of the service tell of events, too. One of them delivers."""
+        """`shared`: other processes of the service tell of events, too. One of them delivers. `across_hosts`: some are
+        on other hosts."""
         self._shared = shared
         self._delivers = delivers
         self._file = file
         self._clock = clock
         self._retry_seconds = retry_seconds
         self._timeout = timeout
-        self.store = Store(folder, clock)
+        self.store = Store(folder, clock, across_hosts=across_hosts)
         self._receivers: tuple[Receiver, ...] = ()
         self._deliveries: dict[str, Deliveries] = {}
         self._begin: type[Deliveries] | None = None
