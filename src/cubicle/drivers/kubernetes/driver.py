@@ -285,32 +285,43 @@ class KubernetesDriver(NeverFrozen):
         return bool(pods)
 
     async def delete(self, name: str) -> None:
-        await complete(self._delete(await self._records.of_sandbox(word(name)), name))
+        if not await complete(self._delete(await self._records.of_sandbox(word(name)), name)):
+            raise changed()
 
-    async def _delete(self, records: SandboxRecords, name: str) -> None:
+    async def _delete(self, records: SandboxRecords, name: str) -> bool:
+        """False if nobody had it, and a chat has it by now: its files stay."""
         had_pods = await self._stop(name, records.chat and await self._records.ours(records.chat))
-        if records.chat is not None:
-            record = (await self._records.of_sandbox(name)).chat  # it may be bound since
-            if record is None or (record := await self._records.begin_delete(record)) is None:
+        if records.chat is None:
+            return await self._remove_unowned(name, records.trash) if records.trash or had_pods else True
+        record = (await self._records.of_sandbox(name)).chat  # it may be bound since
+        if record is None or (record := await self._records.begin_delete(record)) is None:
+            raise changed()
+        await self._finish_delete(record)
+        return True
+
+    async def _remove_unowned(self, name: str, trash: Record | None) -> bool:
+        """Write down what is to be removed, then look whose it is: who gives it to a chat meanwhile looks in turn."""
+        await self._removal.request(name)
+        now = await self._records.of_sandbox(name)
+        if now.chat is None or now.chat.step == DELETING:
+            if trash is not None and not await self._records.remove(trash):
                 raise changed()
-            await self._finish_delete(record)
-        elif records.trash is not None or had_pods:
-            await self._removal.request(name)
-            if records.trash is not None and not await self._records.remove(records.trash):
-                raise changed()
+            return True
+        if now.removed is not None:
+            await self._records.remove(now.removed)
+        return False
 
     async def delete_blank(self, name: str) -> bool:
         records = await self._records.of_sandbox(word(name))
         if records.chat is None and records.trash is None:
-            await complete(self._delete(records, name))
+            return await complete(self._delete(records, name))
         return records.chat is None
 
     async def purge(self, name: str) -> bool:
         records = await self._records.of_sandbox(word(name))
         if records.trash is None or records.chat is not None:
             return False
-        await complete(self._delete(records, name))
-        return True
+        return await complete(self._delete(records, name))
 
     async def _finish_delete(self, record: Record) -> None:
         """From the step `deleting` on whoever meets the record goes on with this."""
@@ -334,13 +345,13 @@ class KubernetesDriver(NeverFrozen):
     async def discard(self, name: str, note: TrashNote) -> None:
         records = await self._records.of_sandbox(word(name))
         if records.chat is not None and records.chat.step != DELETING:
-            await complete(self._discard(await self._records.ours(records.chat), records.trash, note))
+            await complete(self._discard(await self._records.ours(records.chat), note))
 
-    async def _discard(self, record: Record, before: Record | None, note: TrashNote) -> None:
+    async def _discard(self, record: Record, note: TrashNote) -> None:
         reached = await self._look(record.sandbox)
         size = await measured(self._pods, reached.pod, record.epoch) if reached is not None else None
         await self._stop(record.sandbox, record)
-        await self._trash.discard(record, before, note, size)
+        await self._trash.discard(record, note, size)
 
     async def discarded(self) -> Sequence[Discarded]:
         return await self._trash.discarded()

@@ -18,10 +18,12 @@ class Trash:
         self._records = records
         self._image = image
 
-    async def discard(self, record: Record, before: Record | None, note: TrashNote, size: int | None) -> None:
-        """Put a stopped sandbox here. `before` is what a discard that was interrupted left."""
-        if before is not None and not await self._records.remove(before):
-            raise changed()
+    async def discard(self, record: Record, note: TrashNote, size: int | None) -> None:
+        """Put a stopped sandbox here."""
+        before = await self._records.of_sandbox(record.sandbox)
+        for left in (before.trash, before.removed):  # of a discard that was interrupted, of a deletion that lost
+            if left is not None and not await self._records.remove(left):
+                raise changed()
         text = replace(note, size=size).to_json().decode()
         kept = await self._records.create(Record("trash", record.sandbox, record.owner, note=text))
         now = (await self._records.of_sandbox(record.sandbox)).chat
@@ -47,7 +49,10 @@ class Trash:
         if made is None:
             other = await self._records.of_owner(owner)
             raise OwnerHasSandbox(other.sandbox if other is not None else "")
-        await self._records.remove(records.trash)
+        now = await self._records.of_sandbox(name)  # who deletes it meanwhile looks for the chat in turn
+        if now.removed is not None or not await self._records.remove(records.trash):
+            await self._records.remove(made)
+            raise NotRunning("There is no such sandbox in the trash.")
 
 
 def changed() -> SandboxError:
