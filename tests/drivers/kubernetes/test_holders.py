@@ -74,6 +74,35 @@ async def test_a_replica_ends_nothing_of_a_chat_that_another_has_taken(
     assert await other.find(OWNER) is None
 
 
+@pytest.mark.parametrize(
+    "act",
+    [lambda driver, name: driver.delete(name), lambda driver, name: driver.discard(name, TrashNote(None, "age", 0.0))],
+    ids=["delete", "discard"],
+)
+async def test_a_chat_that_another_replica_takes_while_its_pod_is_ended_keeps_its_sandbox(
+    replica: KubernetesDriver,
+    other: KubernetesDriver,
+    act: Callable[[KubernetesDriver, str], Awaitable[None]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """This one stood still for so long that it counted as dead; there is use of the chat that it does not know of."""
+    name, stop = new_name(), replica._stop
+    await replica.start(name, OWNER)
+
+    async def slow(sandbox: str, record: Record | None) -> bool:
+        ended = await stop(sandbox, record)
+        await other.take_over(OWNER)
+        return ended
+
+    monkeypatch.setattr(replica, "_stop", slow)
+    with pytest.raises(SandboxError, match="Another replica"):
+        await act(replica, name)
+    record = await other._records.of_owner(OWNER)
+    assert record is not None
+    assert (record.sandbox, record.step, record.holder) == (name, BOUND, other._records.holder)
+    await other.delete(name)
+
+
 async def test_a_sandbox_that_the_command_line_gave_a_chat_is_used_by_the_chats_owner(
     replica: KubernetesDriver, other: KubernetesDriver
 ) -> None:

@@ -293,8 +293,8 @@ class KubernetesDriver(NeverFrozen):
         had_pods = await self._stop(name, records.chat and await self._records.ours(records.chat))
         if records.chat is None:
             return await self._remove_unowned(name, records.trash) if records.trash or had_pods else True
-        record = (await self._records.of_sandbox(name)).chat  # it may be bound since
-        if record is None or (record := await self._records.begin_delete(record)) is None:
+        record = (await self._records.of_sandbox(name)).chat  # it may be bound since, or another replica's
+        if record is None or (record := await self._records.begin_delete(await self._records.ours(record))) is None:
             raise changed()
         await self._finish_delete(record)
         return True

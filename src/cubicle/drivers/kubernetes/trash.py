@@ -21,14 +21,17 @@ class Trash:
     async def discard(self, record: Record, note: TrashNote, size: int | None) -> None:
         """Put a stopped sandbox here."""
         before = await self._records.of_sandbox(record.sandbox)
+        if before.chat is None:
+            raise changed()
+        await self._records.ours(before.chat)  # to end its pods took its time: another replica may have taken it since
         for left in (before.trash, before.removed):  # of a discard that was interrupted, of a deletion that lost
             if left is not None and not await self._records.remove(left):
                 raise changed()
         text = replace(note, size=size).to_json().decode()
         kept = await self._records.create(Record("trash", record.sandbox, record.owner, note=text))
         now = (await self._records.of_sandbox(record.sandbox)).chat
-        if kept is None or now is None or not await self._records.remove(now):  # this write decides
-            raise changed()
+        if kept is None or now is None or not self._records.is_ours(now) or not await self._records.remove(now):
+            raise changed()  # that last write decides
 
     async def discarded(self) -> Sequence[Discarded]:
         if not await self._records.any_of("trash"):
