@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection, Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from cubicle.journal.journal import Journal
 from cubicle.sandbox.chat_index import ChatIndex
 from cubicle.sandbox.fleet import Fleet
 from cubicle.sandbox.lifecycle import LifecycleEvent
+from cubicle.sandbox.sharing import Alone
 from cubicle.sandbox.trash import TrashNote
 from tests.support.emptying import empty
 
@@ -117,4 +120,26 @@ async def test_what_was_deleted_just_before_the_end_is_not_written_down_again(tm
     left = [path for path in tmp_path.rglob("*") if path.is_file() and CHAT.digest.encode() in path.read_bytes()]
     assert left == []
     assert name not in clock.read_text()
+    await empty(driver)
+
+
+async def test_a_call_that_comes_while_its_chat_is_claimed_stays_the_user_of_its_sandbox(tmp_path: Path) -> None:
+    """With a second slot the chat would be connected twice, and its sandbox stopped as if nobody used it."""
+    driver, index = MemoryDriver(tmp_path), tmp_path / "chats"
+    async with Fleet(driver, ChatIndex(index)) as before, before.lease(CHAT) as machine:
+        name = machine.name
+
+    class Shared(Alone):
+        async def claim(self, digests: Sequence[str]) -> Collection[str]:
+            return ()
+
+        async def claim_one(self, digest: str) -> bool:
+            await calls.enter_async_context(fleet.lease(CHAT))
+            return True
+
+    async with Fleet(driver, ChatIndex(index), sharing=Shared()) as fleet, AsyncExitStack() as calls:
+        await fleet._expiry._removals.follow_trash(())
+        slot = fleet._slots[CHAT.digest]
+        assert (slot.name, slot.leases) == (name, 1)
+        assert slot.live is not None
     await empty(driver)

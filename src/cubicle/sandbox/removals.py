@@ -39,7 +39,8 @@ class Removals:
         records = await asyncio.to_thread(self._index.read)
         for found in await self._driver.list():
             if found.owner in records and found.owner not in self._slots and await self._claim(found.owner):
-                self._slots[found.owner] = self._slot_of(found, records[found.owner])
+                slot = self._slot_of(found, records[found.owner])
+                self._slots.setdefault(found.owner, slot)  # while it was claimed, a call may have come
 
     async def follow_deleted(self) -> set[str]:
         """Forget what was deleted for good: the driver does not know it, and nothing is written down of its chat. The
