@@ -16,6 +16,7 @@ from cubicle.drivers.kubernetes import members
 from cubicle.drivers.kubernetes.client import KubernetesClient
 from cubicle.drivers.kubernetes.cluster import Cluster
 from cubicle.drivers.kubernetes.members import LeaseRecords
+from cubicle.journal.shared import SharedJournal
 from cubicle.machine.errors import SandboxError
 from cubicle.members import disk_records
 from cubicle.members.disk_records import DiskRecords
@@ -118,6 +119,44 @@ async def test_a_chat_that_another_took_while_it_was_being_taken_is_not_its_own(
         assert not await taking
     assert owners.owned() == []
     assert lost == [chat.digest]
+
+
+@pytest.mark.parametrize("found", ["another's", "no answer", "what cannot be read"])
+async def test_the_journal_of_a_chat_that_was_not_taken_after_all_is_read_again_the_next_time(
+    records: _Records, other: DiskRecords, tmp_path: Path, found: str
+) -> None:
+    """Another may have written it since: to go on from what was read before would give numbers twice."""
+    chat = CHATS[0]
+    async with (
+        SharedJournal(tmp_path / "journals") as mine,
+        SharedJournal(tmp_path / "journals") as others,
+    ):
+        owners = Owners(records)
+
+        async def write() -> None:
+            await others.take(chat.digest)
+            others.record(chat, "note", {})
+            await others.settle(chat)
+            await others.give(chat.digest)
+
+        async def read(digest: str) -> None:
+            await mine.take(digest)
+            if found == "what cannot be read":
+                raise OSError("no answer")
+            records.lapsed = True
+            await owners._look_at_own()
+            if found == "another's":
+                await other.take(digest, await records.owner(digest))
+            else:
+                records.failing = digest
+
+        await write()
+        owners.read, owners.give = read, mine.give
+        with pytest.raises(NoRecords):
+            await owners.place(chat)
+        await write()
+        await mine.take(chat.digest)
+        assert mine.record(chat, "note", {}) == 3
 
 
 def _lease_records() -> LeaseRecords:

@@ -226,10 +226,20 @@ class Owners:
         """Whether nobody has taken it while it was being taken: a look at what is its own did not see it yet."""
         while lapses != self._lapses:
             lapses = self._lapses
-            if await self.records.owner(digest) != Ownership(self.name, epoch):
-                self.lost(digest)
+            still = False
+            try:
+                still = await self.records.owner(digest) == Ownership(self.name, epoch)
+            finally:
+                if not still:
+                    await self._let_go_unowned(digest)
+            if not still:
                 return False
         return True
+
+    async def _let_go_unowned(self, digest: str) -> None:
+        """Keep nothing of one that it had begun to take: when it takes it again, that would be old."""
+        with self._held_back([digest]):
+            await self._let_go(digest)
 
     async def _can_read(self, digest: str, epoch: int) -> bool:
         """Read what there is of a chat that was taken; one of which it cannot be had is anybody's again."""
@@ -237,6 +247,7 @@ class Owners:
             await self.read(digest)
         except Exception:
             log.exception("what is kept of a chat could not be read")
+            await self._let_go_unowned(digest)
             await self.records.release({digest: epoch})
             return False
         return True
@@ -293,10 +304,11 @@ class Owners:
             return
         log.warning("another member has taken a chat of this one", extra={"epoch": found.epoch if found else None})
         with self._leaving([digest]):
-            self.lost(digest)
             await self._let_go(digest)
 
     async def _let_go(self, digest: str) -> None:
+        """What is done for it here ends, and what is known of it is forgotten: another has it."""
+        self.lost(digest)
         try:
             await self.give(digest)
         except Exception:
