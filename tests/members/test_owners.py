@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -103,6 +103,55 @@ async def test_what_could_not_be_released_is_released_later(folder: Path) -> Non
         assert await records.owner(CHAT.digest) is None
         assert await records.owner(again.digest) == Ownership(records.name, 2)
     finally:
+        await records.close()
+
+
+class WatchedRecords(DiskRecords):
+    ended: Sequence[str] = ()
+
+    async def dead(self) -> Sequence[str]:
+        return self.ended
+
+    async def bury(self, holder: str) -> None:
+        self.ended = ()
+
+
+async def test_a_chat_whose_sandbox_does_not_answer_keeps_no_others_waiting(folder: Path) -> None:
+    """Those of a member whose node was lost, say: the sandboxes that were there hang up on nobody."""
+    records, dead, other = WatchedRecords(folder, 1), DiskRecords(folder, 2), DiskRecords(folder, 3)
+    chats = {chat.digest: chat for chat in (Chat(f"chat-{number}") for number in range(4))}
+    hung = list[Chat]()
+
+    async def taken(chat: Chat) -> None:
+        if not hung:
+            hung.append(chat)
+            await asyncio.Event().wait()
+
+    async def chat_of(digest: str) -> Chat | None:
+        return chats[digest]
+
+    for each in (records, dead):
+        (await each.open()).close()
+    owners = Owners(records)
+    owners.taken, owners.chat_of = taken, chat_of
+    try:
+        for digest in chats:
+            await dead.take(digest, None)
+        await dead.close()
+        records.ended = [dead.name]
+        async with asyncio.timeout(20), owners.watching():
+            while len(owners.owned()) < len(chats) - 1:
+                await asyncio.sleep(0.05)
+            (await other.open()).close()
+            lost = owners.owned()[0]
+            await other.take(lost, await records.owner(lost))
+            records.lapsed = True
+            while owners.owns(lost):
+                await asyncio.sleep(0.05)
+    finally:
+        for task in owners._settling.values():
+            task.cancel()
+        await other.close()
         await records.close()
 
 

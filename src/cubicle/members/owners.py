@@ -25,6 +25,8 @@ _MAX_GUESSES = 50_000
 _MAX_EMPTY = 10_000
 """Chats without a sandbox that a member owns: asking for chats that do not exist fills nothing."""
 _TRIES = 5
+_MAX_CONCURRENT = 16
+"""Chats that are taken over at once: of a sandbox on a node that is lost, it takes seconds to find that out."""
 
 Taken = Callable[[Chat], Awaitable[None]]
 """Called with a chat that this member is asked for and owns from now on, before anybody uses it."""
@@ -173,13 +175,15 @@ class Owners:
 
     @asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:
-        """Take over the chats of members that end, within the block."""
-        task = start_task(self._watch(), name="members")
+        """Take over the chats of members that end, within the block. That may take its time, and what is its own is
+        looked at meanwhile."""
+        tasks = [start_task(self._watch(look), name="members") for look in (self._see_to_own, self._see_to_dead)]
         try:
             yield
         finally:
-            task.cancel()
-            await asyncio.wait([task])
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
 
     async def others(self) -> Sequence[str]:
         """The other members that run."""
@@ -272,18 +276,23 @@ class Owners:
 
     # ---- members that end
 
-    async def _watch(self) -> None:
+    async def _watch(self, look: Callable[[], Awaitable[None]]) -> None:
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
             try:
-                if self.records.lapsed:
-                    await self._look_at_own()
-                for holder in await self.records.dead():
-                    await self._take_over(holder)
+                await look()
             except NoRecords as error:
                 log.warning("%s", error)
             except Exception:
                 log.exception("the members could not be looked at")
+
+    async def _see_to_own(self) -> None:
+        if self.records.lapsed:
+            await self._look_at_own()
+
+    async def _see_to_dead(self) -> None:
+        for holder in await self.records.dead():
+            await self._take_over(holder)
 
     async def _look_at_own(self) -> None:
         """This member was not heard of for a while: what others have taken since is theirs."""
@@ -323,9 +332,25 @@ class Owners:
             await self.records.bury(holder)
             return
         rank = living.index(self.name) if self.name in living else 0
-        for digest in chats:
-            if int(digest[-8:], 16) % max(1, len(living)) == rank and not self.leaving:
-                await self._take_over_one(digest)
+        part = [digest for digest in chats if int(digest[-8:], 16) % max(1, len(living)) == rank]
+        gate = asyncio.Semaphore(_MAX_CONCURRENT)
+
+        async def take_over(digest: str) -> bool:
+            async with gate:
+                try:
+                    if not self.leaving:
+                        await self._take_over_one(digest)
+                except NoRecords as error:
+                    log.debug("%s", error)
+                    return False
+                except Exception:
+                    log.exception("a chat of a member that ended could not be taken over")
+                    return False
+                return True
+
+        done = await asyncio.gather(*map(take_over, part))
+        if not all(done):
+            log.warning("chats of a member that ended could not be taken over yet", extra={"chats": done.count(False)})
 
     async def _take_over_one(self, digest: str) -> None:
         chat = await self.chat_of(digest)
