@@ -288,6 +288,35 @@ async def test_a_member_that_is_silent_is_dead_after_a_while(tmp_path: Path) -> 
         await silent.close()
 
 
+async def test_a_member_that_is_heard_of_again_is_not_buried(tmp_path: Path) -> None:
+    """For the others it would be gone until its next renewal, and what it takes meanwhile would be taken from it."""
+    make = await asyncio.to_thread(on_a_cluster, tmp_path)
+    silent, other = make(1), make(2)
+    (await silent.open()).close()
+    (await other.open()).close()
+    try:
+        assert isinstance(silent, LeaseRecords)
+        assert silent._keeping is not None
+        silent._keeping.cancel()
+        async with asyncio.timeout(30):
+            while not await other.dead():
+                await asyncio.sleep(0.05)
+        await silent._renew()
+        await other.bury(silent.name)
+        assert await other.living() == sorted([silent.name, other.name])
+        await other.bury(silent.name)  # it was seen to live by now
+        assert await other.living() == sorted([silent.name, other.name])
+        async with asyncio.timeout(30):
+            while not await other.dead():
+                await asyncio.sleep(0.05)
+        await other.bury(silent.name)
+        assert await other.living() == [other.name]
+        assert await other.dead() == []
+    finally:
+        await other.close()
+        await silent.close()
+
+
 async def test_while_the_api_server_is_down_nobody_dies_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What nobody could see counts for nothing: requests that members work on go on, and chats stay where they are."""
     monkeypatch.setattr(members, "_BLIND_SECONDS", _RENEW, raising=False)

@@ -174,7 +174,12 @@ class LeaseRecords:
         return [name for name in self._seen if not await self.is_alive(name)]
 
     async def bury(self, holder: str) -> None:
+        """One that was heard of since it was taken for dead lives."""
         lease = await self._get(_MEMBER, holder)
+        if lease is not None and holder != self.name:
+            version = self._seen.get(holder, ("", 0.0))[0]
+            if await self.is_alive(holder) or lease["metadata"]["resourceVersion"] != version:
+                return
         if lease is not None:
             await self._do(self._client.delete("leases", lease, version=holder != self.name))
         self._seen.pop(holder, None)
