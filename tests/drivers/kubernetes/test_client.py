@@ -98,6 +98,24 @@ async def test_a_change_that_the_server_did_not_look_at_is_sent_again_and_not_fo
     assert asked[1] - asked[0] >= 1  # as long as it wants
 
 
+async def test_an_object_that_others_kept_out_of_a_quota_is_made_all_the_same() -> None:
+    """Of pods that are made at once under a ResourceQuota some are refused with 409, which is no name that is taken."""
+
+    def contended(request: web.Request) -> web.Response:
+        told = 'Operation cannot be fulfilled on resourcequotas "cubicle": the object has been modified'
+        return web.json_response({"message": told, "reason": "Conflict"}, status=409)
+
+    def taken(request: web.Request) -> web.Response:
+        return web.json_response({"message": 'pods "a" already exists', "reason": "AlreadyExists"}, status=409)
+
+    async with server(contended, contended, body(**pod("a", 1)), taken, contended) as client:
+        assert await client.create("pods", {"metadata": {"name": "a"}}) == pod("a", 1)
+        assert await client.create("pods", {"metadata": {"name": "a"}}) is None
+        with pytest.raises(ApiError, match="resourcequotas"):
+            await client.create("pods", {"metadata": {"name": "a"}})
+        assert await client.patch("pods", "a", {}) is None
+
+
 async def test_what_is_not_there_or_there_already_is_told_apart_from_errors() -> None:
     async with server(status(404), status(409), status(409), status(403)) as client:
         assert await client.get("pods", "a") is None

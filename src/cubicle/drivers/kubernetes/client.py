@@ -35,6 +35,8 @@ _TRIES = 3
 _BUSY = frozenset({429, 500, 503, 504})
 _NOT_DONE = 429
 """The server did nothing of what it was asked, so that a change can be sent again."""
+_CONTENDED = "Conflict"
+"""Why it refused with 409: a name that is there already has another reason."""
 _MAX_RETRY_AFTER = 5.0
 _MIN_PAUSE, _MAX_PAUSE = 0.2, 10.0
 _STEADY_SECONDS = 5.0
@@ -48,11 +50,14 @@ _NONSENSE = "The API server answered in a way that makes no sense."
 class ApiError(SandboxError):
     """The API server said no, or nothing (status 0)."""
 
-    def __init__(self, status: int, message: str, wait: float = 0.0) -> None:
+    def __init__(self, status: int, message: str, wait: float = 0.0, *, contended: bool = False) -> None:
         super().__init__(message)
         self.status = status
         self.wait = wait
         """Seconds after which it wants to be asked again."""
+        self.contended = contended
+        """Others wrote at the same moment, and nothing was done: not to the object that was named, if it is a new one, but
+        to a quota that it counts for."""
 
 
 class KubernetesClient:
@@ -77,11 +82,21 @@ class KubernetesClient:
 
     async def get(self, kind: str, name: str) -> Object | None:
         """None if there is none."""
-        return await self._unless(404, "GET", self.path(kind, name))
+        try:
+            return _whole(await self.request("GET", self.path(kind, name)))
+        except ApiError as error:
+            if error.status == 404:
+                return None
+            raise
 
     async def create(self, kind: str, body: Object) -> Object | None:
         """None if there is one of this name."""
-        return await self._unless(409, "POST", self.path(kind), body)
+        try:
+            return _whole(await self.request("POST", self.path(kind), body))
+        except ApiError as error:
+            if error.status == 409 and not error.contended:
+                return None
+            raise
 
     async def patch(self, kind: str, name: str, body: Object) -> Object | None:
         """A merge patch. None if there is none, or another version than the body says."""
@@ -171,6 +186,7 @@ class KubernetesClient:
                 return await self._once(method, path, body, content_type, params)
             except ApiError as error:
                 again = error.status == _NOT_DONE or (method == "GET" and error.status in (0, *_BUSY))
+                again = again or (method == "POST" and error.contended)
                 if not left or not again:
                     raise
                 wait = error.wait
@@ -189,7 +205,8 @@ class KubernetesClient:
         except (aiohttp.ClientError, TimeoutError) as error:
             raise ApiError(0, f"The API server does not answer: {_plain(error)}") from None
         if response.status >= 300:
-            raise ApiError(response.status, _message(content), _retry_after(response))
+            contended = response.status == 409 and _said(content).get("reason") == _CONTENDED
+            raise ApiError(response.status, _message(content), _retry_after(response), contended=contended)
         try:
             found = json.loads(content)
         except (ValueError, RecursionError):
@@ -197,14 +214,6 @@ class KubernetesClient:
         if not isinstance(found, dict):
             raise ApiError(0, _NONSENSE)
         return found
-
-    async def _unless(self, status: int, method: str, path: str, body: Object | None = None) -> Object | None:
-        try:
-            return _whole(await self.request(method, path, body))
-        except ApiError as error:
-            if error.status == status:
-                return None
-            raise
 
     async def _headers(self) -> dict[str, str]:
         token = await asyncio.to_thread(self.cluster.bearer) if self.cluster.token_file else self.cluster.token
@@ -334,13 +343,19 @@ def _event(line: bytes) -> tuple[str, Object]:
         raise ApiError(0, "The API server sent an event that makes no sense.") from None
 
 
+def _said(content: bytes) -> Object:
+    """A refusal, as the API server words one; empty if this is none."""
+    try:
+        return dict(json.loads(content))
+    except (ValueError, TypeError, RecursionError):
+        return {}
+
+
 def _message(content: bytes) -> str:
     """What the API server said, in a sentence; it is for the operator."""
-    try:
-        said = str(json.loads(content)["message"])
-    except (ValueError, KeyError, TypeError, RecursionError):
-        said = content[:1200].decode(errors="replace")
-    return f"The API server refused: {said[:300]}"
+    said = _said(content).get("message")
+    text = content[:1200].decode(errors="replace") if said is None else str(said)
+    return f"The API server refused: {text[:300]}"
 
 
 def _plain(error: Exception) -> str:
