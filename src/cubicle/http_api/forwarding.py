@@ -29,6 +29,7 @@ from cubicle.http_api.routes import ELSEWHERE
 from cubicle.http_api.uvicorn_http import connection_of, cut_off, when_gone
 from cubicle.http_api.uvicorn_ws import ClientLeft, ClientSocket
 from cubicle.http_api.websocket_proxy import ProxyEnding, ProxyLimits, WebSocketProxy
+from cubicle.log import chat_fields
 from cubicle.machine.dialled_socket import DialledSocket, Unattached
 from cubicle.machine.errors import SandboxError
 from cubicle.machine.passed_file import FileThreads
@@ -101,7 +102,8 @@ class Forwarder:
                     return True
             why = "Nobody has this chat at present."
         except NoRecords as error:
-            why = str(error)
+            log.warning("nobody answers a request: %s", error, extra=chat_fields(chat))
+            why = error.said
         await refuse(scope, receive, send, Problem(503, why, {"Retry-After": "1"}))
         return True
 

@@ -184,9 +184,9 @@ class DiskRecords:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._thread, work)
         except sqlite3.Error as error:
-            raise NoRecords(f"The records of members cannot be used: {error}.") from error
+            raise NoRecords("The records of members cannot be used at present.", f"{error}.") from error
         except OSError as error:  # no descriptors are left, say
-            raise NoRecords(f"The records of members cannot be used: {error.strerror or error}.") from error
+            raise NoRecords("The records of members cannot be used at present.", f"{error.strerror or error}.") from error
         except RuntimeError as error:  # the thread has ended
             raise NoRecords("This member is closed.") from error
 

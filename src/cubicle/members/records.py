@@ -12,7 +12,12 @@ from typing import Protocol
 
 
 class NoRecords(Exception):
-    """Nobody can say who owns the chat, or nobody can take it; the message says why."""
+    """Nobody can say who owns the chat, or nobody can take it. Its text says why, for the operator."""
+
+    def __init__(self, said: str, why: str = "") -> None:
+        super().__init__(f"{said} {why}".strip())
+        self.said = said
+        """What clients are told: the addresses and accounts of a cluster are none of their business."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -300,6 +300,21 @@ async def test_a_list_is_followed_through_changes_and_lost_versions() -> None:
         assert {"z", "y"} in seen
 
 
+@pytest.mark.parametrize("content", [None, b"\xff\xfe"], ids=["no file", "no text"])
+async def test_a_token_that_cannot_be_read_is_an_error_that_names_no_file(
+    tmp_path: Path, content: bytes | None
+) -> None:
+    """It is told to whoever called: the chat's sandbox could not be started, because of it."""
+    token = tmp_path / "token"
+    if content is not None:
+        token.write_bytes(content)
+    async with server(body(**pod("a", 1))) as client:
+        client.cluster.token_file, client.cluster.token = token, ""
+        with pytest.raises(ApiError, match="token for the API server cannot be read") as refused:
+            await client.create("pods", {"metadata": {"name": "a"}})
+        assert str(tmp_path) not in str(refused.value)
+
+
 async def test_a_list_is_followed_again_when_the_token_can_be_read_again(tmp_path: Path) -> None:
     """The kubelet replaces it: in one moment there may be none."""
     token = tmp_path / "token"

@@ -16,7 +16,7 @@ from typing import Any, TypeVar, overload
 import aiohttp
 
 from cubicle.drivers.kubernetes.cluster import Cluster
-from cubicle.machine.errors import SandboxError
+from cubicle.machine.errors import SandboxError, Unusable
 
 log = logging.getLogger(__name__)
 
@@ -216,7 +216,11 @@ class KubernetesClient:
         return found
 
     async def _headers(self) -> dict[str, str]:
-        token = await asyncio.to_thread(self.cluster.bearer) if self.cluster.token_file else self.cluster.token
+        try:
+            token = await asyncio.to_thread(self.cluster.bearer) if self.cluster.token_file else self.cluster.token
+        except (Unusable, ValueError) as error:  # clients may be told why something failed, and no path
+            log.error("the token for the API server cannot be read: %s", error)
+            raise ApiError(0, "The token for the API server cannot be read.") from None
         return {"Authorization": f"Bearer {token}"} if token else {}
 
 
@@ -244,8 +248,8 @@ class Follower:
                 self.ready.set()
                 await self._tell()
                 await self._follow(version)
-            except SandboxError as error:  # the API server's, or that of a token that cannot be read
-                if not isinstance(error, ApiError) or error.status != 410:
+            except ApiError as error:
+                if error.status != 410:
                     log.warning("the list of %s cannot be followed: %s", self._kind, error)
             except (KeyError, TypeError, ValueError, AttributeError):
                 log.exception("an object of the cluster is not as it should be")

@@ -290,7 +290,7 @@ class LeaseRecords:
         try:
             return await request
         except SandboxError as error:
-            raise NoRecords(f"The records of members cannot be used: {error}") from error
+            raise NoRecords("The records of members cannot be used at present.", str(error)) from error
 
 
 def _holder(lease: Object) -> str:
