@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from cubicle.core.chat import Chat
+from cubicle.drivers.kubernetes import template
 from cubicle.drivers.kubernetes.client import KubernetesClient
 from cubicle.drivers.kubernetes.driver import KubernetesDriver
 from cubicle.drivers.kubernetes.objects import BLANK as BLANK_STATE
@@ -377,6 +378,19 @@ async def test_of_two_sweepers_one_works(make: Make, driver: KubernetesDriver) -
     assert not await second.sweeper.hold()
     assert await driver.sweeper.hold()
     await second.close()
+
+
+@seldom
+async def test_programs_that_a_service_finds_when_it_starts_are_in_use_from_then_on(
+    make: Make, driver: KubernetesDriver
+) -> None:
+    """After a rollback they are old, and of no pod yet: the sweeper of the other version is about to remove them."""
+    seen = await driver._client.get("configmaps", template.programs_name(driver._terms.instance))
+    assert seen is not None
+    second = make()
+    await second.open()
+    await second.close()
+    assert not await driver._client.delete("configmaps", seen, version=True)
 
 
 @seldom

@@ -112,7 +112,9 @@ class KubernetesDriver(NeverFrozen):
             self._client, self._records, self._pods, self._terms, self._removal, self._go_on_deleting
         )
         try:
-            await self._client.create("configmaps", template.programs_map(instance))
+            if await self._client.create("configmaps", template.programs_map(instance)) is None:
+                with suppress(SandboxError):  # where the Role is an older one, it may not say that it uses them
+                    await self.sweeper.keep_programs()
             await self._blank.open()
         except SandboxError as error:
             await self.close()
