@@ -29,10 +29,13 @@ from cubicle.sandbox.fleet import Fleet
 from cubicle.sandbox.sharing import Alone
 from cubicle.sandbox.slot import Overview
 from cubicle.sandbox.warm_pool import Part
+from cubicle.tasks import repeated
 
 log = logging.getLogger(__name__)
 
 _HAND_OVER_SECONDS = 0.2
+_UNOWNED_SECONDS = 600.0
+"""Between two looks for chats that nobody has."""
 
 Tells = Callable[[bytes], Awaitable[bytes]]
 """What a member answers to another one's query."""
@@ -102,6 +105,7 @@ class Membership(ServiceProcess):
         self.owners = Owners(records, slot=slot, slots=slots)
         self._forwarder = self.forwarder = Forwarder(self.owners, keys)
         self._peers = Peers(self._forwarder)
+        self._driver: Driver | None = None
         self.other_metrics, self.ask_others = self._ask_metrics, self._ask
 
     @asynccontextmanager
@@ -128,8 +132,18 @@ class Membership(ServiceProcess):
             if self.owners.owns(chat.digest) and not fleet.holds(chat.digest):
                 await self.owners.release([chat.digest])
 
+        async def look() -> None:
+            if self._driver is not None:
+                seen = await self._driver.list()
+                await self.owners.take_unowned([one.owner for one in seen if one.owner is not None])
+
         fleet.on_removed(forget)
-        async with self._peers.followed(), self.owners.watching(), self._forwarder.watching():
+        async with (
+            self._peers.followed(),
+            self.owners.watching(),
+            self._forwarder.watching(),
+            repeated(look, _UNOWNED_SECONDS, name="chats that nobody has"),
+        ):
             yield
 
     def read_from(self, driver: Driver, journal: Journal, shares: PortShares) -> None:
@@ -143,6 +157,7 @@ class Membership(ServiceProcess):
             if isinstance(journal, SharedJournal):
                 await journal.give(digest)
 
+        self._driver = driver
         self.owners.read, self.owners.give = read, give
         if isinstance(driver, ReplicatedDriver):
             driver.owns = self.owners.still_owns

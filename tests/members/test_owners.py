@@ -106,6 +106,45 @@ async def test_what_could_not_be_released_is_released_later(folder: Path) -> Non
         await records.close()
 
 
+class OneOfTwo(DiskRecords):
+    """Two members of one process cannot lock each other out of a file."""
+
+    alive: Sequence[str] = ()
+
+    async def is_alive(self, holder: str) -> bool:
+        return holder in (self.name, *self.alive)
+
+
+async def test_a_chat_that_nobody_asks_for_after_its_member_ended_is_taken(folder: Path) -> None:
+    """Else nobody would stop its sandbox when it is idle. The other one believes that the member still has it."""
+    first, second = DiskRecords(folder, 1), OneOfTwo(folder, 2)
+    left, kept = Owners(first), Owners(second)
+    for records in (first, second):
+        (await records.open()).close()
+
+    async def chat_of(digest: str) -> Chat | None:
+        return CHAT if digest == CHAT.digest else None
+
+    kept.chat_of, digests = chat_of, [CHAT.digest, "f" * 32]
+    try:
+        assert await left.place(CHAT) is None
+        kept._guess(CHAT.digest, first.name)
+        second.alive = [first.name]
+        await kept.take_unowned(digests)
+        assert kept.owned() == []
+        await left.release([CHAT.digest])
+        await first.close()
+        second.alive, kept.leaving = (), True
+        await kept.take_unowned(digests)
+        assert kept.owned() == []
+        kept.leaving = False
+        await kept.take_unowned(digests)
+        assert kept.owned() == [CHAT.digest]
+        assert await second.owner("f" * 32) is None
+    finally:
+        await second.close()
+
+
 class WatchedRecords(DiskRecords):
     ended: Sequence[str] = ()
 

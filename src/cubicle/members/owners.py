@@ -331,15 +331,36 @@ class Owners:
         if not chats:
             await self.records.bury(holder)
             return
+        await self._take_part(chats, living, self._take_over_one)
+
+    async def take_unowned(self, digests: Collection[str]) -> None:
+        """Own this member's part of those of these chats that nobody has: a member that ends in order leaves its chats to
+        whoever is asked for them, and until then nobody would stop their sandboxes, or remove them for their age."""
+        await self._take_part(digests, await self.records.living(), self._take_unowned_one)
+
+    async def _take_unowned_one(self, digest: str) -> None:
+        if digest in self._mine:
+            return
+        seen = await self.records.owner(digest)
+        if seen is not None and await self.records.is_alive(seen.holder):
+            return
+        self._guesses.pop(digest, None)
+        if (chat := await self.chat_of(digest)) is not None:
+            await self.place(chat)
+
+    async def _take_part(
+        self, digests: Collection[str], living: Sequence[str], take: Callable[[str], Awaitable[None]]
+    ) -> None:
+        """Take this member's part of these chats, some at a time. Those of which one fails are taken all the same."""
         rank = living.index(self.name) if self.name in living else 0
-        part = [digest for digest in chats if int(digest[-8:], 16) % max(1, len(living)) == rank]
+        part = [digest for digest in digests if int(digest[-8:], 16) % max(1, len(living)) == rank]
         gate = asyncio.Semaphore(_MAX_CONCURRENT)
 
-        async def take_over(digest: str) -> bool:
+        async def take_one(digest: str) -> bool:
             async with gate:
                 try:
                     if not self.leaving:
-                        await self._take_over_one(digest)
+                        await take(digest)
                 except NoRecords as error:
                     log.debug("%s", error)
                     return False
@@ -348,7 +369,7 @@ class Owners:
                     return False
                 return True
 
-        done = await asyncio.gather(*map(take_over, part))
+        done = await asyncio.gather(*map(take_one, part))
         if not all(done):
             log.warning("chats of a member that ended could not be taken over yet", extra={"chats": done.count(False)})
 
