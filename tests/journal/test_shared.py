@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 from cubicle.core.chat import Chat
@@ -42,6 +43,44 @@ async def test_the_last_numbers_are_those_of_all(tmp_path: Path) -> None:
         assert anchor.peek(tmp_path) == {bytes.fromhex(CHAT.digest): 1}
     async with Journal(tmp_path) as alone:
         assert alone.record(CHAT, "note", {}) == 2
+
+
+async def test_the_last_number_of_a_chat_that_another_has_by_now_stays(tmp_path: Path) -> None:
+    """By it that one notices that the end of the journal is missing."""
+    async with SharedJournal(tmp_path) as one, SharedJournal(tmp_path) as two:
+        await one.take(CHAT.digest)
+        one.record(CHAT, "note", {})
+        await one.settle(CHAT)
+        await one._save_numbers()
+        await one.give(CHAT.digest)
+        await two.take(CHAT.digest)
+        await two._save_numbers()
+        await one._save_numbers()
+        assert anchor.peek(tmp_path) == {bytes.fromhex(CHAT.digest): 1}
+
+
+async def test_the_journal_of_a_chat_that_nobody_has_goes_when_its_sandbox_is_deleted_from_the_trash(
+    tmp_path: Path,
+) -> None:
+    """One process empties the trash for all; it may never have had the chat."""
+    async with SharedJournal(tmp_path) as one, SharedJournal(tmp_path) as two:
+        for chat in (CHAT, OTHER):
+            await two.take(chat.digest)
+            two.record(chat, "note", {})
+            await two.settle(chat)
+        await two._save_numbers()
+        await two.give(CHAT.digest)
+        one.forget_digest(CHAT.digest)
+        await one.settle(CHAT)
+        assert not (tmp_path / CHAT.digest).exists()
+        async with asyncio.timeout(10):
+            while bytes.fromhex(CHAT.digest) in anchor.peek(tmp_path):
+                await asyncio.sleep(0.01)
+        assert anchor.peek(tmp_path) == {bytes.fromhex(OTHER.digest): 1}
+        await two.take(CHAT.digest)
+        assert two.record(CHAT, "note", {}) == 1
+        await two.settle(CHAT)
+        assert [entry.kind for entry in await two.entries(CHAT)] == ["note"]
 
 
 async def test_what_was_lost_of_a_journal_is_noted(tmp_path: Path) -> None:

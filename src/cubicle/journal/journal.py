@@ -378,7 +378,7 @@ class Journal:
         numbers = self._numbers | {
             bytes.fromhex(head.digest): head.settled for head in self._heads.values() if head.settled
         }
-        if numbers != self._saved:
+        if numbers != self._saved or self._anchor.forgotten:
             try:
                 await asyncio.to_thread(self._anchor.save, numbers)
                 self._saved = numbers

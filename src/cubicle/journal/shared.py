@@ -23,24 +23,22 @@ _LOCK = ".numbers.lock"
 class SharedNumbers(JournalNumbers):
     """The record of the last numbers that several processes change, under a lock."""
 
-    def __init__(self, folder: Path, limit: int) -> None:
-        super().__init__(folder, limit)
-        self._saved: Mapping[bytes, int] = {}
-
     def read(self) -> tuple[dict[bytes, int], dict[bytes, int]]:
         """No chat is this process's yet, and another may be writing its journal."""
         make_folder(self._folder)
         return {}, {}
 
     def save(self, numbers: Mapping[bytes, int]) -> None:
-        gone = self._saved.keys() - numbers.keys()
+        """What another process has by now stays as that one saved it."""
+        forgotten = set(self.forgotten)
+        gone = forgotten - numbers.keys()
         try:
             with durable.locked(self._folder / _LOCK):
                 others = {key: number for key, number in anchor.read(self._folder).items() if key not in gone}
                 anchor.save(self._folder, {**others, **numbers})
         except TimeoutError as error:
             raise OSError(0, str(error)) from None
-        self._saved = dict(numbers)
+        self.forgotten -= forgotten
 
     def read_one(self, digest: str) -> tuple[int, int]:
         """The last number of one chat, and the one that it is known to have reached. Raises OSError, BadRecord."""
@@ -70,6 +68,16 @@ class SharedJournal(Journal):
             self._numbers[key] = self._before[key] = number
         if known > number:
             self._note_missing(digest, known)
+
+    def forget_digest(self, digest: str) -> None:
+        """Also that of a chat which this process does not have: of one whose last sandbox was deleted from the trash nobody
+        has any."""
+        key = bytes.fromhex(digest)
+        if not self._closed and DIGEST.fullmatch(digest):
+            self._shared_numbers.forgotten.add(key)
+            if digest not in self._heads and key not in self._numbers:
+                self._use(digest)
+        super().forget_digest(digest)
 
     async def give(self, digest: str) -> None:
         """Leave the journal to another process: everything is on disk, and nothing of it is held open."""

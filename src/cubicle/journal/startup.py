@@ -24,6 +24,8 @@ class JournalNumbers:
     def __init__(self, folder: Path, limit: int) -> None:
         self._folder = folder
         self._limit = limit
+        self.forgotten: set[bytes] = set()
+        """Chats that are gone for good, and of which another process may have saved the number."""
 
     def read(self) -> tuple[dict[bytes, int], dict[bytes, int]]:
         """As `read_numbers`. Blocks."""
