@@ -19,6 +19,7 @@ from cubicle.drivers.kubernetes.objects import (
     CHAT,
     DELETING,
     STATE,
+    PodSeen,
     Record,
     pods_selector,
     records_selector,
@@ -27,8 +28,9 @@ from cubicle.drivers.kubernetes.pods import PodLeft
 from cubicle.machine.errors import OwnedByAnother, OwnerHasSandbox, SandboxError
 from cubicle.sandbox.chat_index import ChatIndex
 from cubicle.sandbox.fleet import Fleet
+from cubicle.sandbox.pool_demand import PoolDemand
 from cubicle.sandbox.trash import TrashNote
-from cubicle.sandbox.warm_pool import connect, new_name
+from cubicle.sandbox.warm_pool import WarmPool, connect, new_name
 from tests.drivers.kubernetes import cluster
 from tests.support.emptying import leave
 
@@ -287,6 +289,30 @@ async def test_a_pod_that_is_deleted_while_it_starts_is_made_again(driver: Kuber
     assert record is not None
     assert record.pod != name
     assert await owners_of_pods(driver._client, driver._terms.instance) == {record.pod: OWNER}
+
+
+@seldom
+async def test_a_pod_that_is_deleted_while_it_is_claimed_costs_the_chat_no_call(
+    driver: KubernetesDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def deleted(pod: PodSeen, epoch: int) -> None:
+        monkeypatch.undo()
+        found = await driver._client.get("pods", pod.name)
+        assert found is not None
+        await driver._client.delete("pods", found)
+        async with asyncio.timeout(60):
+            while await driver._client.get("pods", pod.name) is not None:
+                await asyncio.sleep(0.05)
+        await driver._pods.answering(pod, epoch)
+
+    monkeypatch.setattr(driver._pods, "answering", deleted)
+    machine = await WarmPool(driver, PoolDemand(BLANK, 0)).claim(Chat("chat"))
+    assert machine is not None
+    await machine.ping(10)
+    machine.close()
+    record = await driver._records.of_owner(Chat("chat").digest)
+    assert record is not None
+    assert record.pod != record.sandbox == machine.name
 
 
 async def test_a_pod_that_is_gone_before_it_is_watched_is_not_waited_for(driver: KubernetesDriver) -> None:

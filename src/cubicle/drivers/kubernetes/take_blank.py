@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from cubicle.drivers.kubernetes.claims import Claims
 from cubicle.drivers.kubernetes.objects import PodSeen, Record
-from cubicle.drivers.kubernetes.pods import Pods
+from cubicle.drivers.kubernetes.pods import PodLeft, Pods
 from cubicle.drivers.kubernetes.pool import BlankPods
 from cubicle.drivers.kubernetes.records import Records
 from cubicle.drivers.kubernetes.trash import changed
@@ -94,6 +94,8 @@ class BlankTaker:
             if now is None or now.pod != pod.name:
                 await self._pods.end(pod, record.epoch)
                 raise changed()
+        if isinstance(answered, PodLeft):  # its node is drained, say: the chat's sandbox is started elsewhere
+            raise OwnerHasSandbox(pod.name)
         if answered is not None:
             raise answered
         return Taken(pod, record.epoch)
