@@ -45,6 +45,24 @@ async def test_the_last_numbers_are_those_of_all(tmp_path: Path) -> None:
         assert alone.record(CHAT, "note", {}) == 2
 
 
+async def test_what_comes_late_is_not_written_into_the_journal_of_another(tmp_path: Path) -> None:
+    """The end of a call whose chat went to another process just before; it would break the order of the numbers."""
+    async with SharedJournal(tmp_path) as one, SharedJournal(tmp_path) as two:
+        await one.take(CHAT.digest)
+        one.record(CHAT, "note", {"by": "one"})
+        await one.give(CHAT.digest)
+        await two.take(CHAT.digest)
+        two.record(CHAT, "note", {"by": "two"})
+        await two.settle(CHAT)
+        one.keep_blob(CHAT, b"late")
+        assert one.record(CHAT, "note", {"by": "one", "late": True}) == 0
+        await one.settle(CHAT)
+        assert two.record(CHAT, "note", {"by": "two"}) == 3
+        await two.settle(CHAT)
+        assert [entry.fields["by"] for entry in await two.entries(CHAT)] == ["one", "two", "two"]
+    assert not verify(tmp_path / CHAT.digest).problems
+
+
 async def test_the_last_number_of_a_chat_that_another_has_by_now_stays(tmp_path: Path) -> None:
     """By it that one notices that the end of the journal is missing."""
     async with SharedJournal(tmp_path) as one, SharedJournal(tmp_path) as two:

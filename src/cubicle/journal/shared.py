@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 from collections.abc import Mapping
 from pathlib import Path
 
 from cubicle import durable
+from cubicle.core.chat import Chat
 from cubicle.journal import anchor
 from cubicle.journal.anchor import DIGEST
 from cubicle.journal.journal import Journal
@@ -53,12 +55,26 @@ class SharedJournal(Journal):
     def __init__(self, folder: Path, *, limit: int = 2 << 20, max_age: float = 30 * 86400) -> None:
         super().__init__(folder, limit=limit, max_age=max_age)
         self._shared_numbers = self._anchor = SharedNumbers(folder, limit)
+        self._taken: set[str] = set()
+        """Whose journals are this process's."""
+
+    def record(self, chat: Chat, kind: str, fields: Mapping[str, object], *, hold: bool = False) -> int:
+        """What comes when the chat is another's, the end of a call say, is not kept: that one writes the journal."""
+        return super().record(chat, kind, fields, hold=hold) if chat.digest in self._taken else 0
+
+    def keep_blob(self, chat: Chat, data: bytes) -> str:
+        return super().keep_blob(chat, data) if chat.digest in self._taken else hashlib.sha256(data).hexdigest()
 
     async def take(self, digest: str) -> None:
         """The chat's journal is this process's from now on, as the one before left it."""
-        key = bytes.fromhex(digest)
-        if self._closed or digest in self._heads or key in self._numbers or not DIGEST.fullmatch(digest):
+        if self._closed or not DIGEST.fullmatch(digest):
             return
+        key = bytes.fromhex(digest)
+        if digest not in self._heads and key not in self._numbers:
+            await self._read(digest, key)
+        self._taken.add(digest)
+
+    async def _read(self, digest: str, key: bytes) -> None:
         try:
             number, known = await asyncio.to_thread(self._shared_numbers.read_one, digest)
         except (OSError, BadRecord) as error:
@@ -81,6 +97,7 @@ class SharedJournal(Journal):
 
     async def give(self, digest: str) -> None:
         """Leave the journal to another process: everything is on disk, and nothing of it is held open."""
+        self._taken.discard(digest)
         head = self._heads.get(digest)
         if head is not None and not self._closed:
             self._queue(head, Release(), 0)
