@@ -106,6 +106,19 @@ async def test_what_could_not_be_released_is_released_later(folder: Path) -> Non
         await records.close()
 
 
+async def test_a_record_that_names_no_chat_keeps_no_member_from_its_start(folder: Path) -> None:
+    """A Lease from which somebody took the annotation, say."""
+    records = DiskRecords(folder, 1)
+    (await records.open()).close()
+    owners = Owners(records)
+    try:
+        assert await owners.claim(["", "no digest", CHAT.digest]) == {CHAT.digest}
+        await owners.take_unowned(["", "no digest"])
+        assert owners.owned() == [CHAT.digest]
+    finally:
+        await records.close()
+
+
 class OneOfTwo(DiskRecords):
     """Two members of one process cannot lock each other out of a file."""
 

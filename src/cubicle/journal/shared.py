@@ -86,8 +86,8 @@ class SharedJournal(Journal):
             self._note_missing(digest, known)
 
     def forget_digest(self, digest: str) -> None:
-        """Also that of a chat which this process does not have: of one whose last sandbox was deleted from the trash nobody
-        has any."""
+        """Also that of a chat which this process does not have: nobody has one whose last sandbox was deleted from the
+        trash."""
         key = bytes.fromhex(digest)
         if not self._closed and DIGEST.fullmatch(digest):
             self._shared_numbers.forgotten.add(key)

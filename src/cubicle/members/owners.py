@@ -109,7 +109,7 @@ class Owners:
         """At the start: of these chats, those that are this member's part, and those that nobody else owns."""
         mine = set()
         for digest in digests:
-            if int(digest[-8:], 16) % self._slots == self._slot - 1 and await self.claim_one(digest):
+            if _part(digest, self._slots) == self._slot - 1 and await self.claim_one(digest):
                 mine.add(digest)
         return mine
 
@@ -334,8 +334,8 @@ class Owners:
         await self._take_part(chats, living, self._take_over_one)
 
     async def take_unowned(self, digests: Collection[str]) -> None:
-        """Own this member's part of those of these chats that nobody has: a member that ends in order leaves its chats to
-        whoever is asked for them, and until then nobody would stop their sandboxes, or remove them for their age."""
+        """Own this member's part of those of these chats that nobody has. A member that ends in order leaves its chats
+        to whoever is asked for them, and until then nobody would stop their sandboxes, or remove them for their age."""
         await self._take_part(digests, await self.records.living(), self._take_unowned_one)
 
     async def _take_unowned_one(self, digest: str) -> None:
@@ -353,7 +353,7 @@ class Owners:
     ) -> None:
         """Take this member's part of these chats, some at a time. Those of which one fails are taken all the same."""
         rank = living.index(self.name) if self.name in living else 0
-        part = [digest for digest in digests if int(digest[-8:], 16) % max(1, len(living)) == rank]
+        part = [digest for digest in digests if _part(digest, len(living)) == rank]
         gate = asyncio.Semaphore(_MAX_CONCURRENT)
 
         async def take_one(digest: str) -> bool:
@@ -389,6 +389,14 @@ class Owners:
             got = await self.records.take(digest, seen)
             if got.holder == self.name:
                 await self.records.release({digest: got.epoch})
+
+
+def _part(digest: str, parts: int) -> int:
+    """In which of so many parts a chat is. What a damaged record has in the place of a digest is in none."""
+    try:
+        return int(digest[-8:], 16) % max(1, parts)
+    except ValueError:
+        return -1
 
 
 async def _nothing(digest: str) -> None:

@@ -56,8 +56,8 @@ class ApiError(SandboxError):
         self.wait = wait
         """Seconds after which it wants to be asked again."""
         self.contended = contended
-        """Others wrote at the same moment, and nothing was done: not to the object that was named, if it is a new one, but
-        to a quota that it counts for."""
+        """Others wrote at the same moment, and nothing was done. If it is about a new object, they wrote a quota that
+        it counts for."""
 
 
 class KubernetesClient:
