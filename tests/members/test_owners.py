@@ -119,6 +119,31 @@ async def test_a_record_that_names_no_chat_keeps_no_member_from_its_start(folder
         await records.close()
 
 
+class SlowReleases(DiskRecords):
+    async def release(self, epochs: Mapping[str, int]) -> None:
+        await asyncio.sleep(3600)
+
+
+async def test_nobody_waits_until_chats_without_a_sandbox_are_released(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a cluster that takes minutes: two requests for each of thousands."""
+    monkeypatch.setattr("cubicle.members.owners._MAX_EMPTY", 3)
+    records = SlowReleases(folder, 1)
+    (await records.open()).close()
+    owners = Owners(records)
+    owners.keeps = lambda digest: False
+    try:
+        async with asyncio.timeout(20), owners.watching():
+            for number in range(5):
+                assert await owners.place(Chat(f"empty-{number}")) is None
+            while len(owners.owned()) > 3:
+                await asyncio.sleep(0.05)
+            assert await owners.place(CHAT) is None
+    finally:
+        await records.close()
+
+
 class OneOfTwo(DiskRecords):
     """Two members of one process cannot lock each other out of a file."""
 

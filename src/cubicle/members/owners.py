@@ -177,7 +177,8 @@ class Owners:
     async def watching(self) -> AsyncIterator[None]:
         """Take over the chats of members that end, within the block. That may take its time, and what is its own is
         looked at meanwhile."""
-        tasks = [start_task(self._watch(look), name="members") for look in (self._see_to_own, self._see_to_dead)]
+        looks = (self._see_to_own, self._see_to_dead, self._drop_empty)
+        tasks = [start_task(self._watch(look), name="members") for look in looks]
         try:
             yield
         finally:
@@ -223,8 +224,6 @@ class Owners:
             raise NoRecords("The chat changes hands at this moment.")
         self._mine[chat.digest] = epoch
         self._guesses.pop(chat.digest, None)
-        if len(self._mine) > _MAX_EMPTY:
-            await self._drop_empty()
 
     async def _is_still_its_own(self, digest: str, epoch: int, lapses: int) -> bool:
         """Whether nobody has taken it while it was being taken: a look at what is its own did not see it yet."""
@@ -264,6 +263,9 @@ class Owners:
         return others[int(digest[-8:], 16) % len(others)]
 
     async def _drop_empty(self) -> None:
+        """Many at once, and on a cluster each takes two requests: nobody waits for it who asks for a chat."""
+        if len(self._mine) <= _MAX_EMPTY:
+            return
         empty = [digest for digest in self._mine if not self.keeps(digest)]
         if len(empty) > _MAX_EMPTY:
             await self.release(empty[: len(empty) - _MAX_EMPTY // 2])
