@@ -149,9 +149,9 @@ def age(found: Object | None) -> float:
     text = ((found or {}).get("metadata") or {}).get("creationTimestamp")
     try:
         made = datetime.datetime.fromisoformat(str(text))
-    except ValueError:
+        return (datetime.datetime.now(datetime.UTC) - made).total_seconds()
+    except (ValueError, TypeError):  # it may name no time zone
         return 0.0
-    return (datetime.datetime.now(datetime.UTC) - made).total_seconds()
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,6 +64,8 @@ class Removal:
                 await self.remove_now()
             except SandboxError as error:
                 log.warning("files of deleted sandboxes could not be removed yet: %s", error)
+            except Exception:
+                log.exception("files of deleted sandboxes could not be removed yet")
 
     async def remove_now(self, others_after: float | None = None) -> int:
         """Remove what can be removed at present; how many sandboxes that were. Of other replicas only what is older

@@ -109,6 +109,8 @@ class Sweeper:
                     log.info("swept: %s", ", ".join(f"{count} {what}" for what, count in sorted(done.items())))
             except SandboxError as error:
                 log.warning("the cluster could not be swept: %s", error)
+            except Exception:
+                log.exception("the cluster could not be swept")
 
     # ---- who sweeps
 
