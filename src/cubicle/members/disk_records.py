@@ -186,7 +186,9 @@ class DiskRecords:
         except sqlite3.Error as error:
             raise NoRecords("The records of members cannot be used at present.", f"{error}.") from error
         except OSError as error:  # no descriptors are left, say
-            raise NoRecords("The records of members cannot be used at present.", f"{error.strerror or error}.") from error
+            raise NoRecords(
+                "The records of members cannot be used at present.", f"{error.strerror or error}."
+            ) from error
         except RuntimeError as error:  # the thread has ended
             raise NoRecords("This member is closed.") from error
 
