@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from cubicle.core.chat import BadChatId, Chat
@@ -30,6 +30,8 @@ _ASK_SECONDS = 5.0
 _MAX_ANSWER = 64 << 20
 _MAX_OFFERS = 16
 """At once: whoever takes a chat connects to its sandbox."""
+_OFFER_SECONDS = 10.0
+"""What others do not take in this time, they take when they next look for chats that nobody has."""
 
 
 class Peers:
@@ -69,7 +71,9 @@ class Peers:
                 await self._ask(others[int(digest[-8:], 16) % len(others)], TAKE + b"?" + digest.encode())
 
         if others:
-            await asyncio.gather(*map(offer, digests))
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_OFFER_SECONDS):
+                    await asyncio.gather(*map(offer, digests))
 
     async def _ask(self, holder: str, target: bytes) -> bytes | None:
         try:
