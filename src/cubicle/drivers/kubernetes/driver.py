@@ -294,24 +294,12 @@ class KubernetesDriver(NeverFrozen):
         """False if nobody had it, and a chat has it by now: its files stay."""
         had_pods = await self._stop(name, records.chat and await self._records.ours(records.chat))
         if records.chat is None:
-            return await self._remove_unowned(name, records.trash) if records.trash or had_pods else True
+            return not (records.trash or had_pods) or await self._removal.request_unowned(name, records.trash)
         record = (await self._records.of_sandbox(name)).chat  # it may be bound since, or another replica's
         if record is None or (record := await self._records.begin_delete(await self._records.ours(record))) is None:
             raise changed()
         await self._finish_delete(record)
         return True
-
-    async def _remove_unowned(self, name: str, trash: Record | None) -> bool:
-        """Write down what is to be removed, then look whose it is: who gives it to a chat meanwhile looks in turn."""
-        await self._removal.request(name)
-        now = await self._records.of_sandbox(name)
-        if now.chat is None or now.chat.step == DELETING:
-            if trash is not None and not await self._records.remove(trash):
-                raise changed()
-            return True
-        if now.removed is not None:
-            await self._records.remove(now.removed)
-        return False
 
     async def delete_blank(self, name: str) -> bool:
         records = await self._records.of_sandbox(word(name))
@@ -452,8 +440,7 @@ class KubernetesDriver(NeverFrozen):
         return Taken(pod, record.epoch if record is not None else FIRST_EPOCH)
 
     async def _owner_of_pod(self, name: str) -> str | None:
-        pod = await self._pods.get(name)
-        return pod.owner if pod is not None else None
+        return None if (pod := await self._pods.get(name)) is None else pod.owner
 
 
 def _refuse_trash(records: SandboxRecords) -> None:

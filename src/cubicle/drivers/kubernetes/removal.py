@@ -8,7 +8,7 @@ import secrets
 
 from cubicle.drivers.kubernetes import template
 from cubicle.drivers.kubernetes.client import KubernetesClient
-from cubicle.drivers.kubernetes.objects import SANDBOX, Record, age, pods_selector
+from cubicle.drivers.kubernetes.objects import DELETING, SANDBOX, Record, age, pods_selector
 from cubicle.drivers.kubernetes.records import Records
 from cubicle.drivers.kubernetes.template import PodTerms
 from cubicle.machine.errors import SandboxError
@@ -50,6 +50,19 @@ class Removal:
         """Have its files removed: this is on record when it returns."""
         await self._records.create(Record("removed", sandbox))
         self._wanted.set()
+
+    async def request_unowned(self, sandbox: str, trash: Record | None) -> bool:
+        """The same of one that no chat has. False if one has it by now, and its files stay: this is written down first,
+        and then looked at, for whoever gives it to a chat meanwhile looks in turn."""
+        await self.request(sandbox)
+        now = await self._records.of_sandbox(sandbox)
+        if now.chat is None or now.chat.step == DELETING:
+            if trash is not None and not await self._records.remove(trash):
+                raise SandboxError("The sandbox is being changed by another service.")
+            return True
+        if now.removed is not None:
+            await self._records.remove(now.removed)
+        return False
 
     async def _run(self) -> None:
         while True:
