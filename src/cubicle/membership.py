@@ -19,7 +19,7 @@ from cubicle.http_api.metrics import OtherPages
 from cubicle.http_api.peers import METRICS, SANDBOXES, TAKE, Peers, told
 from cubicle.journal.journal import Journal
 from cubicle.journal.shared import SharedJournal
-from cubicle.machine.errors import Unusable
+from cubicle.machine.errors import SandboxError, Unusable
 from cubicle.members.hop_keys import HopKeys
 from cubicle.members.owners import Owners
 from cubicle.members.records import MemberRecords, NoRecords
@@ -222,6 +222,10 @@ class Membership(ServiceProcess):
 
     async def claim_one(self, digest: str) -> bool:
         return await self.owners.claim_one(digest)
+
+    def require(self, digest: str) -> None:
+        if not self.owners.owns(digest):
+            raise SandboxError("This chat has just gone to another process of the service. Try again.")
 
     def elsewhere(self) -> Iterable[Overview]:
         return self._peers.sandboxes()

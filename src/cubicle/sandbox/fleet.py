@@ -142,15 +142,15 @@ class Fleet:
         Without `wake`, one that was stopped stays so: Asleep. One that died by itself is started again, and what fails
         in the block with a SandboxError is no use: a page that tries again and again keeps nothing up.
         """
-        slot = self._slots.get(chat.digest)
+        slot = self._slots.get(chat.digest) or (None if create else await self._look_for(chat))
+        self._sharing.require(chat.digest)
         if slot is None and not create:
-            slot = await self._look_for(chat)
-            if slot is None:
-                raise NoSandbox(_NOT_MADE)
+            raise NoSandbox(_NOT_MADE)
         if slot is None:
             slot = self._slots.setdefault(chat.digest, Slot(chat.digest, last_used=self._clock.now()))
         if not wake:
             await self._require_up(slot)
+            self._sharing.require(chat.digest)
         slot.chat = chat
         slot.leases += 1
         counts = True

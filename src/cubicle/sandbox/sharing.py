@@ -22,6 +22,10 @@ class Sharing(Protocol):
     async def claim_one(self, digest: str) -> bool:
         """Have a chat that nobody has; whether this one has it."""
 
+    def require(self, digest: str) -> None:
+        """Raises SandboxError if this one does not have the chat: it may have left it to another while a request for it
+        was on its way."""
+
     def elsewhere(self) -> Iterable[Overview]:
         """The sandboxes of the others, as they were last seen."""
 
@@ -36,6 +40,9 @@ class Alone:
 
     async def claim_one(self, digest: str) -> bool:
         return True
+
+    def require(self, digest: str) -> None:
+        pass
 
     def elsewhere(self) -> Iterable[Overview]:
         return ()
