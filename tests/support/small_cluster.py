@@ -122,10 +122,13 @@ class Node:
         self._store = store
         self._folder = folder
         self._running: dict[str, asyncio.subprocess.Process] = {}
+        self._started: list[asyncio.subprocess.Process] = []
         self._tasks: set[asyncio.Task[None]] = set()
+        self._closed = False
 
     def begin(self, pod: Object) -> None:
-        self._spawn(self._run(pod["metadata"]["name"], pod))
+        if not self._closed:
+            self._spawn(self._run(pod["metadata"]["name"], pod))
 
     def _spawn(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -137,22 +140,28 @@ class Node:
 
     async def _end(self, name: str) -> None:
         process = self._running.get(name)
-        if process is not None:
+        while process is not None and process.returncode is None:
             self._kill(process)
-            await process.wait()
+            with suppress(TimeoutError):  # what was begun this moment has no children yet
+                async with asyncio.timeout(0.1):
+                    await process.wait()
         self._store.remove("pods", name)
 
-    def close(self) -> None:
-        for process in self._running.values():
+    async def close(self) -> None:
+        self._closed = True
+        for task in self._tasks:
+            task.cancel()  # what one of them just starts ends with it
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for process in self._started:
             self._kill(process)
+            if process.returncode is None:
+                process.kill()  # a child that it has not made yet ends with it
 
     def _kill(self, process: asyncio.subprocess.Process) -> None:
         with suppress(OSError):
             for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split():
                 with suppress(ProcessLookupError):
                     os.kill(int(pid), signal.SIGKILL)
-        if process.returncode is None and not self._running:
-            process.kill()
 
     def _status(self, name: str, uid: str, **status: Any) -> None:
         pod = self._store.objects["pods"].get(name)
@@ -191,7 +200,7 @@ class Node:
         command = [_expanded(part, values) for part in container["command"]]
         if server is not None and command[-1].startswith("{"):
             command[-1] = json.dumps({**json.loads(command[-1]), "listen_fd": server.fileno()})
-        return await asyncio.create_subprocess_exec(
+        process = await asyncio.create_subprocess_exec(
             *("unshare", "--net", "--mount", "--mount-proc", "--pid", "--fork", "--kill-child"),
             *("bash", "-c", _SCRIPT, "pod", *command),
             env={"PATH": os.environ["PATH"], "mounts": str(mounts), "capabilities": _capabilities(container), **values},
@@ -201,6 +210,8 @@ class Node:
             stderr=subprocess.STDOUT,
             cwd="/",
         )
+        self._started = [known for known in self._started if known.returncode is None] + [process]
+        return process
 
     def _source(self, place: Path, spec: Object, mount: Object, values: dict[str, str]) -> str:
         volume = next(one for one in spec["volumes"] if one["name"] == mount["name"])
@@ -371,7 +382,7 @@ async def serve(folder: Path) -> None:
     over = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, over.set)
     await over.wait()
-    cluster.node.close()
+    await cluster.node.close()
     await runner.cleanup()
 
 
