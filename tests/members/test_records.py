@@ -10,6 +10,7 @@ import socket
 import sqlite3
 import sys
 from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -267,8 +268,10 @@ async def test_a_member_whose_lease_somebody_changed_is_there_again_and_looks_at
         await changed.close()
 
 
-async def test_a_member_that_is_silent_is_dead_after_a_while(tmp_path: Path) -> None:
-    make = await asyncio.to_thread(on_a_cluster, tmp_path)
+@asynccontextmanager
+async def one_silent(folder: Path) -> AsyncIterator[tuple[LeaseRecords, MemberRecords]]:
+    """Two members, of which the first has said nothing for so long that the other takes it for dead."""
+    make = await asyncio.to_thread(on_a_cluster, folder)
     silent, other = make(1), make(2)
     (await silent.open()).close()
     (await other.open()).close()
@@ -279,28 +282,23 @@ async def test_a_member_that_is_silent_is_dead_after_a_while(tmp_path: Path) -> 
         async with asyncio.timeout(30):
             while not await other.dead():
                 await asyncio.sleep(0.05)
-        assert await other.dead() == [silent.name]
-        await silent._renew()  # it was only slow: it finds out that others may have its chats
-        assert silent.lapsed
-        assert await other.living() == sorted([silent.name, other.name])
+        yield silent, other
     finally:
         await other.close()
         await silent.close()
 
 
+async def test_a_member_that_is_silent_is_dead_after_a_while(tmp_path: Path) -> None:
+    async with one_silent(tmp_path) as (silent, other):
+        assert await other.dead() == [silent.name]
+        await silent._renew()  # it was only slow: it finds out that others may have its chats
+        assert silent.lapsed
+        assert await other.living() == sorted([silent.name, other.name])
+
+
 async def test_a_member_that_is_heard_of_again_is_not_buried(tmp_path: Path) -> None:
     """For the others it would be gone until its next renewal, and what it takes meanwhile would be taken from it."""
-    make = await asyncio.to_thread(on_a_cluster, tmp_path)
-    silent, other = make(1), make(2)
-    (await silent.open()).close()
-    (await other.open()).close()
-    try:
-        assert isinstance(silent, LeaseRecords)
-        assert silent._keeping is not None
-        silent._keeping.cancel()
-        async with asyncio.timeout(30):
-            while not await other.dead():
-                await asyncio.sleep(0.05)
+    async with one_silent(tmp_path) as (silent, other):
         await silent._renew()
         await other.bury(silent.name)
         assert await other.living() == sorted([silent.name, other.name])
@@ -312,9 +310,6 @@ async def test_a_member_that_is_heard_of_again_is_not_buried(tmp_path: Path) -> 
         await other.bury(silent.name)
         assert await other.living() == [other.name]
         assert await other.dead() == []
-    finally:
-        await other.close()
-        await silent.close()
 
 
 async def test_while_the_api_server_is_down_nobody_dies_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
