@@ -143,3 +143,28 @@ async def test_a_call_that_comes_while_its_chat_is_claimed_stays_the_user_of_its
         assert (slot.name, slot.leases) == (name, 1)
         assert slot.live is not None
     await empty(driver)
+
+
+async def test_a_journal_stays_when_another_process_has_the_chat_as_its_last_sandbox_is_deleted(tmp_path: Path) -> None:
+    """A call there may be on its way to a new sandbox, with its entry in the journal already."""
+    driver, index = MemoryDriver(tmp_path), tmp_path / "chats"
+    asked: list[str] = []
+
+    class Shared(Alone):
+        async def claim_one(self, digest: str) -> bool:
+            asked.append(digest)
+            return has_it
+
+    for has_it in (False, True):
+        events: list[LifecycleEvent] = []
+        async with Fleet(driver, ChatIndex(index), sharing=Shared(), trash_after=1, pool_size=0) as fleet:
+            fleet.lifecycle.listen(events.append)
+            async with fleet.lease(CHAT) as machine:
+                name = machine.name
+            await fleet.remove(CHAT)
+            (each,) = await driver.discarded()
+            await fleet._expiry._purge(each, [each])
+        assert [event.what for event in events].count("deleted") == has_it
+        assert name not in await driver.names()
+    assert set(asked) == {CHAT.digest}
+    await empty(driver)

@@ -194,7 +194,7 @@ class Expiry:
         others = (_trash_key(other) in in_trash for other in found if other.owner == each.owner)
         if not each.owner or each.owner in self._slots or any(others):
             return
-        if await self._driver.find(each.owner) is None:  # it may have another by now that was not used here
+        if await self._removals.has_nothing(each.owner) and each.owner not in self._slots:
             await self._deleted(each.owner)
 
 

@@ -55,6 +55,11 @@ class Removals:
                     forgotten.add(slot.key)
         return forgotten
 
+    async def has_nothing(self, digest: str) -> bool:
+        """Whether a chat has no sandbox, and no other process has the chat: a call that is about to make one there has
+        its entry in the journal already. From then on this process has it."""
+        return await self._claim(digest) and await self._driver.find(digest) is None
+
     async def follow_given(self, slot: Slot) -> bool:
         """Forget one that is another chat's now: it was removed and restored, or imported, between two looks. Whether
         that was so. The slot is locked."""
