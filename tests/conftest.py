@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Generator, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import httpx
 import hypothesis
@@ -24,7 +25,7 @@ from websockets.asyncio.client import connect
 from cubicle.drivers.memory import MemoryDriver
 from cubicle.sandbox.chat_index import ChatIndex
 from cubicle.sandbox.fleet import Fleet
-from tests.support import failures, fork_server, limits, loop, marked_files, remains, skips
+from tests.support import failures, fork_server, guests, limits, loop, marked_files, remains, skips
 
 # A busy machine is no failure. In a hurry (`make test-fast`) fewer examples and smaller crowds have to do.
 IN_A_HURRY = bool(os.environ.get("CUBICLE_FAST"))
@@ -142,6 +143,7 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
 def pytest_configure(config: pytest.Config) -> None:
     """Give each run a short folder of its own: runs side by side leave each other alone, and paths of sockets fit."""
     failures.begin(config)
+    guests.compile_once()
     if not hasattr(config, "workerinput") and config.option.basetemp is None:
         config.option.basetemp = tempfile.mkdtemp(prefix="cubicle-tests-", dir="/tmp")
         # Whatever is started from here on can be known by this.
@@ -209,6 +211,13 @@ def nothing_blocks_the_loop() -> Iterator[None]:
     watch.activate()
     yield
     watch.deactivate()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def spawners_are_forked() -> Iterator[None]:
+    """Those of services in this process; `tests/worker` has them started as the product does."""
+    with mock.patch("cubicle.worker.spawner.start_program", fork_server.start_spawner):
+        yield
 
 
 @pytest.fixture

@@ -1,11 +1,15 @@
-"""A process that has imported the product, and forks it: services, workers and commands.
+"""A process that has imported the product, and forks it: services, workers, commands, and the spawners of network workers.
 
-Imports are most of what either costs, up to two seconds of a processor, and tests start them by the hundred.
+Imports are most of what either costs, up to two seconds of a processor, and tests start them by the hundred. The spawner of
+a service has to be its child: it is forked with the service, and waits until the service wants it. That of a service which
+runs in the process of the tests is a fork of this process.
 """
 
 from __future__ import annotations
 
+import asyncio
 import atexit
+import contextlib
 import ctypes
 import functools
 import gc
@@ -18,13 +22,17 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-_PROGRAM, _WORKER = "cubicle.cli", "cubicle.cli.worker"
+from tests.support import guests
+
+_PROGRAM, _WORKER, _SPAWNER = "cubicle.cli", "cubicle.cli.worker", "cubicle.worker.__main__"
 _IMPORTED = (
+    _SPAWNER,
     *("cubicle.cli.serve", "cubicle.app", "cubicle.http_api.server", "cubicle.http_api.uvicorn_http"),
+    "tests.support.small_cluster",
     *(_WORKER, "cubicle.cli.member", "cubicle.members.disk_records", "cubicle.drivers.kubernetes.driver"),
 )
 _REQUEST_BYTES = 1024**2
@@ -102,6 +110,10 @@ class ForkServer:
         request = _request(_WORKER, [], environment, folder)
         return Forked(self, int(self.ask(request, output, output, told, ready)))
 
+    def start_spawner(self, channel: int) -> Forked:
+        """`cubicle.worker`, of a service in this process."""
+        return Forked(self, int(self.ask({"spawner": os.getpid()}, channel)))
+
     def ask(self, request: dict[str, Any], *descriptors: int) -> bytes:
         with self._turn:
             socket.send_fds(self._channel, [json.dumps(request).encode()], descriptors)
@@ -123,6 +135,27 @@ def the_server() -> ForkServer:
     return ForkServer()
 
 
+class Spawner:
+    """A spawner that runs; what the product uses of an `asyncio.subprocess.Process`."""
+
+    def __init__(self, pid: int, wait: Callable[[], int]) -> None:
+        self.pid = pid
+        self._wait = wait
+
+    async def wait(self) -> int:
+        return await asyncio.to_thread(self._wait)
+
+    def kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
+
+
+async def start_spawner(channel: int) -> Spawner:
+    """In the place of `cubicle.worker.spawner.start_program`, in the process of the tests."""
+    forked = await asyncio.to_thread(the_server().start_spawner, channel)
+    return Spawner(forked.pid, lambda: forked.wait(_SECONDS))
+
+
 def close() -> None:
     if the_server.cache_info().currsize:
         the_server().close()
@@ -142,6 +175,9 @@ def _fork_on_request(channel: socket.socket) -> str:
         pid = os.fork()
         if pid == 0:
             channel.close()
+            if "spawner" in request:
+                _become_spawner(descriptors[0], request["spawner"])
+                return _SPAWNER
             _become(request, *descriptors)
             return str(request["module"])
         for descriptor in descriptors:
@@ -163,6 +199,47 @@ def _become(request: dict[str, Any], output: int, errors: int, told: int | None 
     sys.argv = ["cubicle", *request["words"], *map(str, passed)]
 
 
+def _become_spawner(channel: int, service: int) -> None:
+    os.setsid()
+    os.chdir("/")
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for number in (0, 1):
+        os.dup2(nowhere, number)
+    os.close(nowhere)
+    gc.enable()
+    os.getppid = lambda: service  # that of a service in the process of the tests is no child of it
+    sys.argv = ["cubicle.worker", str(channel), str(service)]
+
+
+def _have_spawner_ready() -> None:
+    """Fork one that waits until the service wants it. The next ones are started by the service itself, as is one of a process
+    that the service forked."""
+    from cubicle.worker import spawner
+
+    start_program, service = spawner.start_program, os.getpid()
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    pid = os.fork()
+    if pid == 0:
+        ours.close()
+        content, descriptors, _, _ = socket.recv_fds(theirs, 1, 1)
+        theirs.close()
+        if not content:
+            os._exit(0)
+        _become_spawner(descriptors[0], service)
+        _run(_SPAWNER)
+        os._exit(0)
+    theirs.close()
+
+    async def start(channel: int) -> Any:
+        if os.getpid() != service or ours.fileno() < 0:
+            return await start_program(channel)
+        with ours:
+            socket.send_fds(ours, [b"+"], [channel])
+        return Spawner(pid, lambda: os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+
+    spawner.start_program = start
+
+
 def _enter(mounts: str) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     with open(mounts) as file:
@@ -174,11 +251,19 @@ def _main() -> None:
     gc.disable()  # as `cubicle serve` does
     for name in _IMPORTED:
         importlib.import_module(name)
+    guests.compile_once()
+    gc.freeze()  # a fork that looks for rubbish would copy all of it
     if module := _fork_on_request(socket.socket(fileno=int(sys.argv[1]))):
-        try:
-            importlib.import_module(module).main()
-        except SystemExit as ended:
-            _leave(ended)
+        if module == _WORKER or sys.argv[1:2] == ["serve"]:
+            _have_spawner_ready()
+        _run(module)
+
+
+def _run(module: str) -> None:
+    try:
+        importlib.import_module(module).main()
+    except SystemExit as ended:
+        _leave(ended)
 
 
 def _leave(ended: SystemExit) -> None:

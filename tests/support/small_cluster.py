@@ -11,6 +11,7 @@ import asyncio
 import base64
 import copy
 import datetime
+import gc
 import json
 import os
 import secrets
@@ -26,7 +27,10 @@ from typing import Any
 
 from aiohttp import web
 
+from tests.support.fork_server import Forked, the_server
+
 Object = dict[str, Any]
+_END_SECONDS = 60
 _KINDS = ("pods", "configmaps", "leases", "deployments", "persistentvolumeclaims")
 _SCRIPT = """
 set -e
@@ -390,19 +394,23 @@ class Running:
     """The process of a small cluster, for those who start it."""
 
     _all: list[Running] = []  # noqa: RUF012
+    _process: Forked
 
     def __init__(self, folder: Path) -> None:
-        words = [sys.executable, "-m", "tests.support.small_cluster", str(folder)]
-        self._process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2])
-        assert self._process.stdout is not None
-        self.server = self._process.stdout.readline().strip()
+        reading, writing = os.pipe()
+        try:
+            self._process = the_server().start(
+                [str(folder)], dict(os.environ), Path(__file__).parents[2], writing, errors=2, module=__name__
+            )
+        finally:
+            os.close(writing)
+        with open(reading) as said:
+            self.server = said.readline().strip()
         self._all.append(self)
 
     def stop(self) -> None:
-        self._process.terminate()
-        self._process.wait()
-        assert self._process.stdout is not None
-        self._process.stdout.close()
+        self._process.send_signal(signal.SIGTERM)
+        self._process.wait(_END_SECONDS)
 
     @classmethod
     def stop_all(cls) -> None:
@@ -410,5 +418,10 @@ class Running:
             cls._all.pop().stop()
 
 
-if __name__ == "__main__":
+def main() -> None:
+    gc.enable()
     asyncio.run(serve(Path(sys.argv[1])))
+
+
+if __name__ == "__main__":
+    main()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -23,12 +24,22 @@ from cubicle.egress.rules_file import Additions
 from cubicle.machine.machine import Machine
 from cubicle.sandbox.driver import Driver
 from cubicle.sandbox.warm_pool import connect
+from cubicle.worker import spawner
 from cubicle.worker.network import NetworkWorker
 from cubicle.worker.setup import Setup
 
 CHAT = Chat("chat-1")
 OTHER = Chat("chat-2", "other")
 OPEN = Policy(NetworkMode.OPEN, (Rule("loopback of the test", networks=(ip_network("127.0.0.0/8"),)),))
+
+
+_start_program = spawner.start_program
+
+
+@pytest.fixture(scope="package", autouse=True)
+def spawners_are_programs(spawners_are_forked: None) -> Iterator[None]:
+    with mock.patch("cubicle.worker.spawner.start_program", _start_program):
+        yield
 
 
 class Ground:

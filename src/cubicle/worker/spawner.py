@@ -11,6 +11,7 @@ import pickle
 import signal
 import socket
 import sys
+from typing import Protocol
 
 from cubicle.tasks import start_task
 from cubicle.worker.channel import ControlChannel, Fields, Handler, channel_pair
@@ -60,11 +61,34 @@ class WorkerProcess:
             self._handle = -1
 
 
+class Running(Protocol):
+    """What is used of a process."""
+
+    @property
+    def pid(self) -> int: ...
+
+    async def wait(self) -> int: ...
+
+    def kill(self) -> None: ...
+
+
+async def start_program(channel: int) -> Running:
+    """Start the spawner with its end of the channel. Raises OSError."""
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-P", "-m", "cubicle.worker", str(channel), str(os.getpid())),
+        pass_fds=[channel],
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+        cwd="/",
+        start_new_session=True,
+    )
+
+
 class Spawner:
     """One process of the service; it is started when there is none."""
 
     def __init__(self) -> None:
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: Running | None = None
         self._channel: ControlChannel | None = None
         self._sock: socket.socket | None = None
         self._ready = asyncio.Event()
@@ -83,17 +107,8 @@ class Spawner:
         ours, theirs = channel_pair()
         self._ready.clear()
         self._forked = asyncio.Queue()
-        arguments = ("-P", "-m", "cubicle.worker", str(theirs.fileno()), str(os.getpid()))
         try:
-            self._process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                *arguments,
-                pass_fds=[theirs.fileno()],
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.DEVNULL,
-                cwd="/",
-                start_new_session=True,
-            )
+            self._process = await start_program(theirs.fileno())
         except OSError as error:
             ours.close()
             raise NoWorker(f"its program cannot be started: {error.strerror}") from None
