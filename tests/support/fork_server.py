@@ -129,9 +129,17 @@ def _request(module: str, words: Sequence[str], environment: dict[str, str], fol
     return named | {"mounts": ""}
 
 
-@functools.cache
+_first = threading.Lock()
+
+
 def the_server() -> ForkServer:
-    """One for each process of a test run."""
+    """One for each process of a test run. Blocks."""
+    with _first:
+        return _server()
+
+
+@functools.cache
+def _server() -> ForkServer:
     return ForkServer()
 
 
@@ -152,14 +160,14 @@ class Spawner:
 
 async def start_spawner(channel: int) -> Spawner:
     """In the place of `cubicle.worker.spawner.start_program`, in the process of the tests."""
-    forked = await asyncio.to_thread(the_server().start_spawner, channel)
+    forked = await asyncio.to_thread(lambda: the_server().start_spawner(channel))
     return Spawner(forked.pid, lambda: forked.wait(_SECONDS))
 
 
 def close() -> None:
-    if the_server.cache_info().currsize:
-        the_server().close()
-        the_server.cache_clear()
+    if _server.cache_info().currsize:
+        _server().close()
+        _server.cache_clear()
 
 
 def _fork_on_request(channel: socket.socket) -> str:

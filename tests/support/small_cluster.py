@@ -27,6 +27,7 @@ from typing import Any
 
 from aiohttp import web
 
+from cubicle.guest import bundle
 from tests.support.fork_server import Forked, the_server
 
 Object = dict[str, Any]
@@ -226,10 +227,15 @@ class Node:
             folder.mkdir(exist_ok=True)
             data = self._store.objects["configmaps"][volume["configMap"]["name"]]["binaryData"]
             for file, content in data.items():
-                (folder / file).write_bytes(base64.b64decode(content))
+                (folder / file).write_bytes(_soon_started(base64.b64decode(content)))
             return str(folder)
         inside = mount.get("subPath") or _expanded(mount.get("subPathExpr", ""), values)
         return str(self._folder / "volume" / inside)
+
+
+def _soon_started(program: bytes) -> bytes:
+    """The guest of today as compiled code: from its sources, as a pod has it, it takes four times as long to start."""
+    return bundle.build(["/usr/bin/python3"]) if program == bundle.build() else program
 
 
 def _listening() -> socket.socket:
