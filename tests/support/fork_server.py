@@ -160,7 +160,15 @@ class Spawner:
 
 async def start_spawner(channel: int) -> Spawner:
     """In the place of `cubicle.worker.spawner.start_program`, in the process of the tests."""
-    forked = await asyncio.to_thread(lambda: the_server().start_spawner(channel))
+    passed = os.dup(channel)  # the service closes its own when it does not wait any more
+
+    def start() -> Forked:
+        try:
+            return the_server().start_spawner(passed)
+        finally:
+            os.close(passed)
+
+    forked = await asyncio.to_thread(start)
     return Spawner(forked.pid, lambda: forked.wait(_SECONDS))
 
 
@@ -262,7 +270,7 @@ def _main() -> None:
     guests.compile_once()
     gc.freeze()  # a fork that looks for rubbish would copy all of it
     if module := _fork_on_request(socket.socket(fileno=int(sys.argv[1]))):
-        if module == _WORKER or sys.argv[1:2] == ["serve"]:
+        if module == _WORKER or (sys.argv[1:2] == ["serve"] and os.environ.get("WORKERS", "1") == "1"):
             _have_spawner_ready()
         _run(module)
 

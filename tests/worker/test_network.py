@@ -21,7 +21,7 @@ from cubicle.egress.policy import Policy, Rule, Scheme
 from cubicle.egress.quota import FOLDER
 from cubicle.machine.machine import Machine
 from cubicle.sandbox.warm_pool import connect
-from cubicle.worker import network
+from cubicle.worker import network, spawner
 from tests.egress.servers import Server, http_server
 from tests.worker.conftest import CHAT, OTHER, Ground, ground_of, shell, until
 
@@ -79,6 +79,23 @@ async def test_a_killed_worker_is_replaced_at_once_and_no_command_ends(ground: G
         assert said == b"still here\n"
         await running.kill()
     assert machine.alive
+
+
+async def test_a_start_that_is_given_up_keeps_no_socket(monkeypatch: pytest.MonkeyPatch) -> None:
+    began = asyncio.Event()
+
+    async def never(channel: int) -> spawner.Running:
+        began.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    monkeypatch.setattr(spawner, "start_program", never)
+    before = os.listdir("/proc/self/fd")
+    starting = asyncio.create_task(spawner.Spawner().start())
+    await began.wait()
+    starting.cancel()
+    await asyncio.wait([starting])
+    assert os.listdir("/proc/self/fd") == before
 
 
 async def test_a_killed_spawner_is_replaced_beside_the_worker_that_goes_on(ground: Ground, server: Server) -> None:

@@ -109,9 +109,11 @@ class Spawner:
         self._forked = asyncio.Queue()
         try:
             self._process = await start_program(theirs.fileno())
-        except OSError as error:
+        except BaseException as error:
             ours.close()
-            raise NoWorker(f"its program cannot be started: {error.strerror}") from None
+            if isinstance(error, OSError):
+                raise NoWorker(f"its program cannot be started: {error.strerror}") from None
+            raise
         finally:
             theirs.close()
         self._sock = ours
