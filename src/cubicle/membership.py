@@ -19,14 +19,14 @@ from cubicle.http_api.metrics import OtherPages
 from cubicle.http_api.peers import METRICS, SANDBOXES, TAKE, Peers, told
 from cubicle.journal.journal import Journal
 from cubicle.journal.shared import SharedJournal
-from cubicle.machine.errors import SandboxError, Unusable
+from cubicle.machine.errors import Unusable
 from cubicle.members.hop_keys import HopKeys
 from cubicle.members.owners import Owners
 from cubicle.members.records import MemberRecords, NoRecords
 from cubicle.ports.shares import PortShares
 from cubicle.sandbox.driver import Driver, ReplicatedDriver
 from cubicle.sandbox.fleet import Fleet
-from cubicle.sandbox.sharing import Alone
+from cubicle.sandbox.sharing import Alone, LeftToAnother
 from cubicle.sandbox.slot import Overview
 from cubicle.sandbox.warm_pool import Part
 from cubicle.tasks import repeated
@@ -225,7 +225,7 @@ class Membership(ServiceProcess):
 
     def require(self, digest: str) -> None:
         if not self.owners.owns(digest):
-            raise SandboxError("This chat has just gone to another process of the service. Try again.")
+            raise LeftToAnother
 
     def elsewhere(self) -> Iterable[Overview]:
         return self._peers.sandboxes()

@@ -47,6 +47,7 @@ from cubicle.mcp_api.sessions import McpSessions, is_wellformed
 from cubicle.mcp_api.set_aside import SET_ASIDE, SetAside, describes_itself_briefly
 from cubicle.mcp_api.transport import CONNECTION, ClientConnection, Unforeseen, answer, refuse_call
 from cubicle.mcp_api.ui_cards import declares, extensions_of
+from cubicle.sandbox.sharing import hear_of_left
 
 log = logging.getLogger(__name__)
 
@@ -93,12 +94,17 @@ class RequestCheck:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope["headers"])
-        started = False
+        started = refused = False
+        left = hear_of_left()
 
         async def tell(message: MutableMapping[str, Any]) -> None:
-            nonlocal started
+            nonlocal started, refused
+            if left and not started:
+                started = refused = True
+                await send_refusal(send, Problem(503, str(left[0]), {"Retry-After": "1"}))
             started = True
-            await send(message)
+            if not refused:
+                await send(message)
 
         try:
             caller = await self._caller(scope, headers)

@@ -3,10 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from contextvars import ContextVar
 from typing import Protocol
 
+from cubicle.machine.errors import SandboxError
 from cubicle.sandbox.slot import Overview
 from cubicle.sandbox.warm_pool import Part
+
+
+class LeftToAnother(SandboxError):
+    """This process does not have the chat any more: another try finds the one that has it.
+
+    Whoever answers the request hears of it, whatever became of the error on its way.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("This chat has just gone to another process of the service. Try again.")
+        heard = _heard.get()
+        if heard is not None:
+            heard.append(self)
+
+
+_heard: ContextVar[list[LeftToAnother] | None] = ContextVar("left to another", default=None)
+
+
+def hear_of_left() -> list[LeftToAnother]:
+    """Those that are raised from now on in this task, and in tasks that it starts."""
+    heard: list[LeftToAnother] = []
+    _heard.set(heard)
+    return heard
 
 
 class Sharing(Protocol):
@@ -23,8 +48,7 @@ class Sharing(Protocol):
         """Have a chat that nobody has; whether this one has it."""
 
     def require(self, digest: str) -> None:
-        """Raises SandboxError if this one does not have the chat: it may have left it to another while a request for it
-        was on its way."""
+        """Raises LeftToAnother if this one has not got the chat: it may have left it while a request was on its way."""
 
     def elsewhere(self) -> Iterable[Overview]:
         """The sandboxes of the others, as they were last seen."""
