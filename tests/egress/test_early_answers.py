@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import socket
 import struct
@@ -13,11 +14,73 @@ from contextlib import contextmanager
 
 import pytest
 
+from cubicle.egress.streams import CHUNK
+from cubicle.egress.tunnel import relay
 from tests.egress.conftest import Behind, shell
 
 pytestmark = pytest.mark.anyio
 
 ANSWER = bytes(range(256)) * 32768
+
+
+class Reset:
+    """A server that has answered and hung up, seen from the proxy: first the answer is read, then the reset."""
+
+    def __init__(self) -> None:
+        self.heard = asyncio.Event()
+        self._parts = [b"answer"]
+
+    async def read(self, most: int = CHUNK) -> bytes:
+        if self._parts:
+            return self._parts.pop()
+        await self.heard.wait()
+        raise ConnectionResetError
+
+    async def write(self, data: bytes | memoryview) -> None:
+        self.heard.set()
+
+    async def write_eof(self) -> None:
+        pass
+
+
+class Caller:
+    """One that has more to say as soon as it has an answer; or goes on waiting."""
+
+    def __init__(self, *, goes_on: bool) -> None:
+        self.got: list[bytes] = []
+        self._answered = asyncio.Event()
+        self._goes_on = goes_on
+
+    async def read(self, most: int = CHUNK) -> bytes:
+        await self._answered.wait()
+        if self._goes_on:
+            self._goes_on = False
+            return b"more"
+        return await asyncio.get_running_loop().create_future()
+
+    async def write(self, data: bytes | memoryview) -> None:
+        self.got.append(bytes(data))
+        self._answered.set()
+
+    async def write_eof(self) -> None:
+        self.got.append(b"")
+
+
+async def test_a_reset_that_was_read_before_it_was_met_in_writing_ends_an_answer_in_order() -> None:
+    caller, server = Caller(goes_on=True), Reset()
+    async with asyncio.timeout(10):
+        await relay(caller, server, lambda: None)
+    assert caller.got == [b"answer", b""]
+
+
+async def test_a_reset_in_the_midst_of_an_answer_is_no_end_in_order() -> None:
+    caller, server = Caller(goes_on=False), Reset()
+    server.heard.set()
+    with pytest.raises(ConnectionResetError):
+        async with asyncio.timeout(10):
+            await relay(caller, server, lambda: None)
+    assert caller.got == [b"answer"]
+
 
 # Sends without end, and takes its time over the answer.
 CALLER = r"""

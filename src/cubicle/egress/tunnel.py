@@ -50,10 +50,12 @@ class Idle:
 async def relay(inside: Pipe, outside: Pipe, on_silence: Callable[[], None]) -> None:
     """Both directions at once; raises what broke one of them. `on_silence`: the caller has no more to say."""
     hears, has_ended = True, False
+    answers = interrupted = False
 
     async def up() -> None:
-        nonlocal hears
+        nonlocal hears, interrupted
         while chunk := await inside.read(CHUNK):
+            interrupted = answers
             if hears and not (hears := await heard(outside, chunk)):
                 on_silence()
             if has_ended and not hears:
@@ -65,7 +67,16 @@ async def relay(inside: Pipe, outside: Pipe, on_silence: Callable[[], None]) -> 
     try:
         async with asyncio.TaskGroup() as group:
             going = group.create_task(up())
-            await _pump(outside, inside)
+            try:
+                while chunk := await outside.read(CHUNK):
+                    answers = True
+                    await inside.write(chunk)
+            except ConnectionResetError:
+                # A server that closes before it has read all resets. Its answer came whole, and is still on its way.
+                if not interrupted:
+                    raise
+                hears = False
+            await inside.write_eof()
             has_ended = True
             if not hears:  # what the caller still sends is nobody's
                 going.cancel()
@@ -80,9 +91,3 @@ async def heard(outside: Pipe, data: bytes) -> bool:
     except OSError:
         return False
     return True
-
-
-async def _pump(source: Pipe, sink: Pipe) -> None:
-    while chunk := await source.read(CHUNK):
-        await sink.write(chunk)
-    await sink.write_eof()
