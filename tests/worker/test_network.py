@@ -22,6 +22,7 @@ from cubicle.egress.quota import FOLDER
 from cubicle.machine.machine import Machine
 from cubicle.sandbox.warm_pool import connect
 from cubicle.worker import network, spawner
+from cubicle.worker.channel import channel_pair
 from tests.egress.servers import Server, http_server
 from tests.worker.conftest import CHAT, OTHER, Ground, ground_of, shell, until
 
@@ -82,7 +83,7 @@ async def test_a_killed_worker_is_replaced_at_once_and_no_command_ends(ground: G
 
 
 async def test_a_start_that_is_given_up_keeps_no_socket(monkeypatch: pytest.MonkeyPatch) -> None:
-    began = asyncio.Event()
+    began, made = asyncio.Event(), channel_pair()
 
     async def never(channel: int) -> spawner.Running:
         began.set()
@@ -90,12 +91,12 @@ async def test_a_start_that_is_given_up_keeps_no_socket(monkeypatch: pytest.Monk
         raise AssertionError
 
     monkeypatch.setattr(spawner, "start_program", never)
-    before = os.listdir("/proc/self/fd")
+    monkeypatch.setattr(spawner, "channel_pair", lambda: made)
     starting = asyncio.create_task(spawner.Spawner().start())
     await began.wait()
     starting.cancel()
     await asyncio.wait([starting])
-    assert os.listdir("/proc/self/fd") == before
+    assert [sock.fileno() for sock in made] == [-1, -1]
 
 
 async def test_a_killed_spawner_is_replaced_beside_the_worker_that_goes_on(ground: Ground, server: Server) -> None:

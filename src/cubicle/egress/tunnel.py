@@ -72,7 +72,8 @@ async def relay(inside: Pipe, outside: Pipe, on_silence: Callable[[], None]) -> 
                     answers = True
                     await inside.write(chunk)
             except ConnectionResetError:
-                # A server that closes before it has read all resets. Its answer came whole, and is still on its way.
+                # A server that closes before it has read all resets the connection. Breaking off would drop what it
+                # said and is on its way to the caller. Where the write meets the reset first, it ends in order, too.
                 if not interrupted:
                     raise
                 hears = False

@@ -101,7 +101,7 @@ class RequestCheck:
             nonlocal started, refused
             if left and not started:
                 started = refused = True
-                await send_refusal(send, Problem(503, str(left[0]), {"Retry-After": "1"}))
+                await send_refusal(send, Problem(503, left[0], {"Retry-After": "1"}))
             started = True
             if not refused:
                 await send(message)

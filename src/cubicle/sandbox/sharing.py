@@ -21,15 +21,15 @@ class LeftToAnother(SandboxError):
         super().__init__("This chat has just gone to another process of the service. Try again.")
         heard = _heard.get()
         if heard is not None:
-            heard.append(self)
+            heard[:] = [str(self)]  # in words: the error itself would keep all that its traceback names
 
 
-_heard: ContextVar[list[LeftToAnother] | None] = ContextVar("left to another", default=None)
+_heard: ContextVar[list[str] | None] = ContextVar("left to another", default=None)
 
 
-def hear_of_left() -> list[LeftToAnother]:
-    """Those that are raised from now on in this task, and in tasks that it starts."""
-    heard: list[LeftToAnother] = []
+def hear_of_left() -> list[str]:
+    """What the last one says that is raised from now on in this task, or in tasks that it starts; empty until then."""
+    heard: list[str] = []
     _heard.set(heard)
     return heard
 
