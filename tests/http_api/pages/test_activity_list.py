@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from playwright.async_api import Browser, Page, Route, expect
 
-from tests.http_api.pages.visitor import House, Visit, accessible, screens, visit
+from tests.http_api.pages.visitor import House, Visit, accessible, screens, visit, widths
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real]
 
@@ -248,7 +248,7 @@ def agent_events(at: float) -> list[dict[str, Any]]:
     ]
 
 
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("width", widths(390, 1280))
 async def test_an_agent_run_is_a_tree_with_its_tools_tokens_and_cost(
     house: House, browser: Browser, width: int
 ) -> None:

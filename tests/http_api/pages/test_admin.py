@@ -201,7 +201,7 @@ async def test_the_table_is_sorted_by_the_keyboard(firm: Firm, browser: Browser)
         await expect(page.get_by_role("tabpanel", name=re.compile("Tenants"))).to_be_visible()
 
 
-@pytest.mark.parametrize(("scheme", "width"), screens())
+@pytest.mark.parametrize(("scheme", "width"), screens(both=True))
 async def test_it_keeps_nobody_out(firm: Firm, browser: Browser, scheme: Literal["light", "dark"], width: int) -> None:
     async with visit(browser, f"{firm.house.url}/admin", width=width, scheme=scheme) as seen:
         await sign_in(seen, OPERATOR)

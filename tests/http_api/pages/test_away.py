@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from playwright.async_api import Browser, expect
 
-from tests.http_api.pages.visitor import House, accessible, visit
+from tests.http_api.pages.visitor import House, accessible, visit, widths
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real]
 
 
-@pytest.mark.parametrize("width", [1200, 390])
+@pytest.mark.parametrize("width", widths(390, 1200))
 async def test_the_workspace_says_that_the_service_cannot_be_reached_and_when_it_can_again(
     house: House, browser: Browser, width: int
 ) -> None:

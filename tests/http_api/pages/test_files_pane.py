@@ -13,7 +13,7 @@ import pytest
 from playwright.async_api import Browser, Page, expect
 
 from tests.http_api.pages.test_undo import call
-from tests.http_api.pages.visitor import House, accessible, address, visit
+from tests.http_api.pages.visitor import House, accessible, address, screens, visit
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real]
 OUTPUTS = "/mnt/user-data/outputs"
@@ -89,11 +89,11 @@ async def rename_and_delete(page: Page, shown: str) -> None:
     await expect(row).to_have_count(0)
 
 
-@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 390)])
+@pytest.mark.parametrize(("scheme", "width"), screens(1280))
 async def test_files_are_found_renamed_deleted_and_listed_newest_first(
     house: House, browser: Browser, scheme: Any, width: int
 ) -> None:
-    chat = f"pane-{width}"
+    chat = f"pane-{scheme}-{width}"
     await house.bash(
         chat,
         f"cd {OUTPUTS} && mkdir -p deep/er && printf 'x\\nthe needle <b>is</b> here\\n' > deep/er/notes.txt && "

@@ -272,7 +272,7 @@ async def test_nothing_keeps_people_with_disabilities_out(house: House, tab: Vis
     await accessible(tab.page)
 
 
-@pytest.mark.parametrize(("scheme", "width"), screens())
+@pytest.mark.parametrize(("scheme", "width"), screens(both=True))
 async def test_the_terminal_and_the_live_browser_keep_nobody_out(
     house: House, browser: Browser, scheme: Literal["light", "dark"], width: int
 ) -> None:

@@ -113,6 +113,7 @@ async def test_home_on_a_phone(home: House, browser: Browser) -> None:
     await test_home_page.test_the_home_page_keeps_nobody_out(home, browser, 390, "light")
 
 
+@pytest.mark.long  # in Chromium: test_home_page.py
 async def test_the_demo_plays_and_ends_with_take_control(home: House, browser: Browser) -> None:
     await home.furnish("demo")
     await home.put("demo", "~/page.png", test_files_pane.png(60, 40))

@@ -16,7 +16,7 @@ from cubicle.core.chat import Chat
 from tests.conftest import absent
 from tests.http_api.pages.test_admin import picture
 from tests.http_api.pages.test_replay import call
-from tests.http_api.pages.visitor import KEY, House, Visit, accessible, house, visit
+from tests.http_api.pages.visitor import KEY, House, Visit, accessible, house, screens, visit
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real, pytest.mark.timeout(300)]
 CHAT = "film"
@@ -91,7 +91,7 @@ async def test_pictures_are_of_the_pages_and_hold_no_query(filmed: House) -> Non
     assert (await filmed.client.get(f"/api/chats/another/frames/{frames[-1]['id']}")).status_code == 404
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
+@pytest.mark.parametrize(("scheme", "width"), screens(1280))
 async def test_a_person_plays_scrubs_and_goes_live(filmed: House, browser: Browser, width: int, scheme: Any) -> None:
     async with visit(browser, await shared(filmed), width=width, scheme=scheme) as seen:
         page = seen.page
@@ -127,8 +127,8 @@ async def test_a_person_plays_scrubs_and_goes_live(filmed: House, browser: Brows
         await page.get_by_role("button", name="Jump to live").click()
         live = page.get_by_role("region", name="Live browser")
         await expect(live.get_by_label("Picture of the computer's browser")).to_be_visible()
-        await call(filmed, CHAT, "bash_tool", command="true", description=f"new at {width}")
-        await expect(page.get_by_text(f"new at {width}").first).to_be_visible()
+        await call(filmed, CHAT, "bash_tool", command="true", description=f"new at {width}, {scheme}")
+        await expect(page.get_by_text(f"new at {width}, {scheme}").first).to_be_visible()
         assert_clean(seen)
 
 

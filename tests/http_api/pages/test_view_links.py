@@ -8,7 +8,7 @@ import pytest
 from playwright.async_api import Browser, expect
 
 from tests.http_api.pages.test_admin import picture
-from tests.http_api.pages.visitor import KEY, House, accessible, house, visit
+from tests.http_api.pages.visitor import KEY, House, accessible, house, visit, widths
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real]
 
@@ -53,7 +53,7 @@ async def test_a_view_link_says_what_it_allows_and_offers_nothing_else(locked: H
         await picture(page, "view-only")
 
 
-@pytest.mark.parametrize("width", [1200, 390])
+@pytest.mark.parametrize("width", widths(390, 1200))
 async def test_a_view_link_keeps_nobody_out(locked: House, browser: Browser, width: int) -> None:
     async with visit(browser, await link(locked, "view"), width=width) as seen:
         await expect(seen.page.get_by_text("View only.")).to_be_visible()

@@ -8,7 +8,7 @@ import wave
 import pytest
 from playwright.async_api import Browser, Locator, Request, expect
 
-from tests.http_api.pages.visitor import House, accessible, visit
+from tests.http_api.pages.visitor import House, accessible, visit, widths
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real]
 
@@ -16,7 +16,7 @@ OUTPUTS = "/mnt/user-data/outputs"
 PAST_CALLS = 40
 
 
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("width", widths(390, 1280))
 async def test_an_address_that_names_a_file_shows_it_whatever_panel_was_used_last(
     house: House, browser: Browser, width: int
 ) -> None:
@@ -98,7 +98,7 @@ async def test_an_address_that_names_a_folder_opens_it_in_the_tree(
         assert seen.errors == []
 
 
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("width", widths(390, 1280))
 async def test_the_activity_says_how_far_back_it_reaches(house: House, browser: Browser, width: int) -> None:
     """Uploads and starts are shown beside the calls."""
     chat = f"reach-{width}"

@@ -182,10 +182,19 @@ async def visit(
         await context.close()
 
 
-def screens(wide: int = 1200) -> list[Any]:
-    """Parameters `scheme` and `width`: both colours, both widths. Each with each takes the long version."""
-    rest = [pytest.param(*screen, marks=pytest.mark.long) for screen in (("dark", wide), ("light", 390))]
-    return [("light", wide), ("dark", 390), *rest]
+def screens(wide: int = 1200, *, both: bool = False) -> list[Any]:
+    """Parameters `scheme` and `width`: a phone with dark colours; `both`: and a desk with light ones.
+
+    Most tests have the desk with light colours. Each colour with each width takes the long version.
+    """
+    usual = [("dark", 390), ("light", wide)][: 1 + both]
+    each = [(scheme, width) for scheme in ("light", "dark") for width in (wide, 390)]
+    return [*usual, *(pytest.param(*screen, marks=pytest.mark.long) for screen in each if screen not in usual)]
+
+
+def widths(usual: int, *more: int) -> list[Any]:
+    """Parameter `width`: one for every run, more for the long version."""
+    return [usual, *(pytest.param(width, marks=pytest.mark.long) for width in more)]
 
 
 def of_firefox(page: Page) -> bool:
