@@ -12,8 +12,8 @@ from cubicle.sandbox.warm_pool import connect
 from tests.support.emptying import leave
 
 LONG = bool(os.environ.get("CUBICLE_LONG"))
-WARM_UP, CALLS = (10_000, 20_000) if LONG else (1_500, 1_500)
-BOUND = 20 if LONG else 130
+WARM_UP, CALLS = (10_000, 20_000) if LONG else (1_500, 750)
+BOUND = 20 if LONG else 200
 """Bytes a call. What the allocator has not yet used of its arenas comes on top of what the guest keeps."""
 
 
