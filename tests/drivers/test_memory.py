@@ -56,3 +56,30 @@ async def test_what_another_driver_is_making_is_left_alone(tmp_path: Path) -> No
     await first.open()
     assert not half_made.exists()
     await first.close()
+
+
+async def test_a_sandbox_whose_start_was_not_written_down_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its driver was killed between the two. The next one finds the process by its arguments, and ends no other."""
+
+    def killed_now(pid: int) -> int:
+        raise ArithmeticError(str(pid))
+
+    killed, following = MemoryDriver(tmp_path), MemoryDriver(tmp_path)
+    await killed.open()
+    await killed.start("kept", None)
+    with monkeypatch.context() as patch, pytest.raises(ArithmeticError) as lost:
+        patch.setattr("cubicle.drivers.memory._born", killed_now)
+        await killed.start("lost", None)
+    process = Path(f"/proc/{lost.value}/stat")
+    assert process.exists()
+    await killed.close()
+    await following.open()
+    try:
+        assert not process.exists()
+        states = {seen.name: seen.state for seen in await following.list()}
+        assert states == {"kept": State.RUNNING, "lost": State.STOPPED}
+        await following.start("lost", None)
+    finally:
+        await leave(following)

@@ -101,7 +101,19 @@ class MemoryDriver(OneHost):
         if self._lock.is_alone():  # what another driver makes at this moment is its own
             for half_made in self._folder.glob("*.new"):
                 shutil.rmtree(half_made)
+            self._end_unrecorded()
             self._lock.join()
+
+    def _end_unrecorded(self) -> None:
+        """Of a driver that was killed when it had started a sandbox, and had not written down which process that is."""
+        for pid in (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()):
+            try:
+                words = Path(f"/proc/{pid}/cmdline").read_text(errors="surrogateescape").split("\0")
+            except OSError:
+                continue
+            places = [Path(word) for word in words if Path(word).parent == self._folder]
+            if words[0] == "unshare" and places and self._pid(places[0]) != pid:
+                _end(pid)
 
     async def close(self) -> None:
         self._lock.close()
