@@ -133,6 +133,9 @@ async def test_vite_with_hot_reload(ground: Ground, browser: Browser) -> None:
     )
     await run(ground, chat, "exec node node_modules/vite/bin/vite.js --port 5173", 5173, cwd="app")
     async with opened(browser, ground.links.link(chat, 5173)) as (page, errors):
+        # Vite tells of a change only the pages that are connected already.
+        async with page.expect_console_message(lambda message: message.text == "[vite] connected."):
+            await page.reload()
         await expect(page.get_by_role("heading")).to_have_text("first words")
         await page.locator("input").fill("typed")
         await ground.bash(chat, "echo \"export const words = 'second words'\" > app/words.js")
