@@ -5,19 +5,31 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import time
 import uuid
+from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from cubicle.journal.journal import Journal
+from cubicle.sandbox.fleet import Fleet
 from tests.mcp_api.test_resumption import parsed
 from tests.mcp_api.test_streaming import call
 from tests.support.cutting_proxy import CuttingProxy, cutting_proxy
-from tests.support.service import ACCEPT, Service
+from tests.support.service import ACCEPT, Options, Service, service_of
 
 CALLS = 60
 AT_ONCE = 6
+
+
+@pytest.fixture
+async def service(fleet: Fleet, tmp_path: Path) -> AsyncIterator[Service]:
+    """With a journal: who was cut off before the first event, and comes back after the end, gets the answer from there."""
+    async with Journal(tmp_path / "journal") as journal, service_of(fleet, Options(journal=journal)) as service:
+        yield service
 
 
 class Client:
@@ -59,10 +71,14 @@ class Client:
 
 
 async def cut_now_and_then(proxy: CuttingProxy) -> None:
+    """Now and then everything stands still as well: calls end before their clients come back."""
     choose = random.Random(7)
     while True:
         await asyncio.sleep(choose.uniform(0.02, 0.4))
         proxy.cut()
+        stands_still = time.monotonic() + (0.3 if choose.random() < 0.2 else 0)
+        while time.monotonic() < stands_still:
+            pass
 
 
 @pytest.mark.serial
