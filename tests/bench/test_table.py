@@ -12,7 +12,7 @@ from bench.result import Result
 from bench.table import main
 
 
-@pytest.mark.long  # the gate of speed runs the same measurements, of two sides
+@pytest.mark.long  # the gate of speed makes the main measurements
 @pytest.mark.timeout(600)
 def test_every_figure_is_measured_printed_and_written(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "result.json"

@@ -210,7 +210,8 @@ async def test_in_2025_11_25_who_waits_for_the_result_is_told_the_status_before_
     body = {"jsonrpc": "2.0", "id": 7, "method": "tasks/result", "params": {"taskId": task["taskId"]}}
     result = asyncio.create_task(service.post(body, headers=OLDER))
     calls = service.door._calls
-    while calls is None or not calls.followed:  # the request has to be there before the end
+    assert calls is not None
+    while not calls.followed:  # the request has to be there before the end
         await asyncio.sleep(0.01)
     await end(service, "three")
     *_, status, last = messages(await result)

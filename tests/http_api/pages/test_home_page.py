@@ -12,7 +12,7 @@ import pytest
 from playwright.async_api import Browser, Page, expect
 
 from tests.http_api.pages import visitor
-from tests.http_api.pages.visitor import KEY, House, accessible, visit
+from tests.http_api.pages.visitor import KEY, House, accessible, screens, visit
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real]
 
@@ -66,7 +66,7 @@ async def test_a_newcomer_connects_a_client_and_sees_it_come(house: House, brows
         assert (seen.dialogs, seen.errors) == ([], [])
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
+@pytest.mark.parametrize(("scheme", "width"), screens(1280, both=True))
 async def test_the_home_page_keeps_nobody_out(house: House, browser: Browser, width: int, scheme: str) -> None:
     await house.bash("axe", "echo some output")
     async with visit(browser, house.url + "/", width=width, scheme=scheme) as seen:  # type: ignore[arg-type]
