@@ -12,6 +12,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from cubicle.sandbox.service_lock import only_service_of
+from cubicle.settings import BadSettings
 from tests.support.replicas import Replica, replicas, text_of
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.serial, pytest.mark.timeout(1200)]
@@ -44,6 +46,8 @@ async def until_answered(all_of_them: list[Replica], chat: str, command: str, ke
 
 async def test_chats_of_a_killed_replica_come_back_and_what_ran_goes_on(tmp_path: Path) -> None:
     async with replicas(tmp_path) as three:
+        with pytest.raises(BadSettings, match="Another service"), only_service_of(tmp_path / "data", "alone"):
+            pass
         killed, *others = three
         chats = [f"chat-{number}" for number in range(CHATS)]
         owners = {chat: three[number % 3] for number, chat in enumerate(chats)}

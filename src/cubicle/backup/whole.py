@@ -28,7 +28,7 @@ from cubicle.settings import BadSettings
 KIND = "backup"
 _OF_THE_HOST = frozenset({
     "sandboxes", "owners", "trash", "making", "guest", "templates", "lock", "trials.json", "reserve", "docker",
-    "memory", "memory-owners", "memory-trash", "members", "serving", "lost+found", MARKER,
+    "memory", "memory-owners", "memory-trash", "members", "serving", "serving-replicas", "lost+found", MARKER,
 })  # fmt: skip
 
 

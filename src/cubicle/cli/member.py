@@ -11,6 +11,7 @@ from contextlib import closing
 from cubicle import heap
 from cubicle.cli.process import listen, settle_garbage
 from cubicle.membership import Membership
+from cubicle.sandbox.service_lock import replica_of
 from cubicle.settings import BadSettings, Settings
 
 log = logging.getLogger("cubicle")
@@ -72,7 +73,8 @@ async def serve_replica(settings: Settings) -> None:
         raise BadSettings(f"MEMBER_SECRET_FILE: {error}") from None
     records = make_lease_records(settings, slot, settings.member_host or socket.gethostbyname(name))
     membership = Membership(records, keys, slot=slot, slots=settings.replicas, first=True)
-    await serve_member(settings, membership, shares_port=False, on_ready=lambda: None)
+    with replica_of(settings.data_dir, f"{settings.host}:{settings.port}"):
+        await serve_member(settings, membership, shares_port=False, on_ready=lambda: None)
 
 
 def _ordinal(name: str) -> int:
