@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import struct
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from cubicle.guest import listening
+from cubicle.guest.connection import GuestConnection
 from cubicle.guest.listening import ListeningPorts
+from cubicle.guest.loop import Loop
 
 
 @pytest.fixture
@@ -108,6 +111,10 @@ def test_the_table_of_connections_is_not_read_while_only_the_guest_listens(
 ) -> None:
     """Whose length is that of the host's whole table: half a million places on a large one."""
     ports, counts = ListeningPorts(apart=True), tmp_path / "sockstat"
+    with_connections = [
+        ListeningPorts(apart=True, connections=lambda: 1),
+        ListeningPorts(apart=True, connections=lambda: 2),
+    ]
     (tmp_path / "tcp").write_text(HEADINGS + line(8000, 77))
     tables = ((str(tmp_path / "tcp"), socket.AF_INET), (str(tmp_path / "none"), socket.AF_INET6))
     monkeypatch.setattr(listening, "_TABLES", tables)
@@ -117,8 +124,30 @@ def test_the_table_of_connections_is_not_read_while_only_the_guest_listens(
     quiet = ports.mark()
     counts.write_text("sockets: used 9\nTCP: inuse 2 orphan 0 tw 0 alloc 1 mem 0\n")
     assert ports.mark() != quiet
+    assert [each.mark() == quiet for each in with_connections] == [True, False], "those of the service are its own"
     (tmp_path / "tcp").write_text(HEADINGS)
     assert ports.mark() == quiet
+
+
+def test_a_connection_counts_until_either_end_is_gone(tmp_path: Path) -> None:
+    """As in the kernel's own count: what the other end has reset is in it no more, though the guest may not know yet."""
+    loop = Loop()
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as host:
+        link = GuestConnection(loop, server.accept()[0], lambda name: None, lambda link: None)
+        assert link.counted
+        host.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        host.close()
+        deadline = time.monotonic() + 20
+        while link.counted and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert not link.counted
+        assert link.open
+        link.close()
+    ours, theirs = socket.socketpair()
+    with theirs:
+        link = GuestConnection(loop, ours, lambda name: None, lambda link: None)
+        assert not link.counted
+        link.close()
 
 
 @pytest.mark.parametrize("counts", ["", "TCP:", "TCP: inuse ", "TCP: inuse x", "UDP: inuse 1"])

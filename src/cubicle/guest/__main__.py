@@ -35,7 +35,9 @@ class Guest:
             _shut_control_groups()
         self.links: list[GuestConnection] = []
         self.records = CallRecords(config.records, read_boot())
-        self._listening = listening.ListeningPorts(apart=identity.switches)
+        self._listening = listening.ListeningPorts(
+            apart=identity.switches, connections=lambda: sum(link.counted for link in self.links)
+        )
         self.command_table = CommandTable(
             self.loop,
             identity,

@@ -30,6 +30,7 @@ _MOMENT = 0.005
 _MAX_HELD = 64
 _MAX_QUEUED = 4 * 1024 * 1024
 _PEER = struct.Struct("3i")  # process, user, group
+_TCP_CLOSE = 7
 _NOTHING = operations.Nothing()
 
 
@@ -162,6 +163,13 @@ class GuestConnection:
             return False
         peer = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
         return bool(_PEER.unpack(peer)[0] == 0)
+
+    @property
+    def counted(self) -> bool:
+        """Whether the kernel has it among the TCP sockets that it counts: not one that the other end has reset."""
+        if self._sock.family == socket.AF_UNIX:
+            return False
+        return self._sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] != _TCP_CLOSE
 
     def adopt(self, make: Callable[[GuestConnection, int], GuestChannel]) -> GuestChannel:
         """A channel that the guest opens."""

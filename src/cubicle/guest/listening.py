@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from . import operations
 from .connection import GuestChannel
@@ -38,9 +38,11 @@ hidden_ports: set[int] = set()
 class ListeningPorts:
     """Reads what the kernel says. The owner of a socket is looked for once: that means to look at every process."""
 
-    def __init__(self, apart: bool) -> None:
+    def __init__(self, apart: bool, connections: Callable[[], int] = lambda: 0) -> None:
         self._apart = apart
         """Whether the sandbox has a network of its own. If not, only what its own processes have counts."""
+        self._connections = connections
+        """How many TCP connections the service has to the guest: no program's, and in every count of the kernel."""
         self._owners: dict[int, str] = {}
         self._has_counts = _counts_all()
 
@@ -64,7 +66,8 @@ class ListeningPorts:
 
     def mark(self) -> int:
         """Another number when other sockets listen; most of the time one look is all that is needed."""
-        if self._has_counts and _count_sockets() == len(own_ports) + len(hidden_ports):
+        own = len(own_ports) + len(hidden_ports) + self._connections()
+        if self._has_counts and _count_sockets() == own:
             return _mark([])
         found = [
             (port, inode)
