@@ -131,8 +131,8 @@ async def measure(chats: int, rounds: int, wake: int, report: Report) -> None:
         async with serving(folder) as (fleet, driver):
             await filled(driver)
             await warm(fleet, folder, rounds, report)
+            await wakes(fleet, wake, report)  # while no pod of another chat is being removed
             await new_chats(fleet, driver, chats, report)
-            await wakes(fleet, wake, report)
         await hops(folder, rounds, report)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
