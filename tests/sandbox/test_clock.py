@@ -267,3 +267,55 @@ def test_what_several_processes_kept_is_read_as_one(machine: Machine, tmp_path: 
         again = machine.service(tmp_path / name)
         assert again.now() == two.now()
         assert dict(again.uses) == {"a": 1.0, "b": 5.0, "c": 7.0}
+
+
+def test_the_newest_last_use_that_any_process_kept_counts(machine: Machine, tmp_path: Path) -> None:
+    one, two = machine.service(tmp_path / "clock.json"), machine.service(tmp_path / "clock-2.json")
+    assert one.last_use_of_any("chat") is None
+    two.save({"chat": 5.0, "other": 1.0})
+    assert one.last_use_of_any("chat") == 5
+    assert one.last_use_of_any("else") is None
+    one.save({"chat": 7.0, "other": 0.5})
+    assert one.last_use_of_any("chat") == two.last_use_of_any("chat") == 7
+    two.save({"chat": 9.0})
+    assert one.last_use_of_any("chat") == 9, "its file was replaced"
+    assert one.last_use_of_any("other") == 1, "kept by the process that had the chat, for an hour"
+
+
+@pytest.mark.parametrize(
+    "damage", [b"", b"\0" * 50, b"[" * 100_000, b'{"uses": 3}', b'{"uses": {"chat": 1}, "sum": "x"}']
+)
+def test_where_another_process_s_file_cannot_be_read_nothing_is_known(
+    machine: Machine, tmp_path: Path, damage: bytes
+) -> None:
+    """It may have the newest use: an older one would make the chat look older than it is. The file stays as it is."""
+    one, other = machine.service(tmp_path / "clock.json"), tmp_path / "clock-2.json"
+    one.save({"chat": 5.0})
+    assert one.last_use_of_any("chat") == 5
+    other.write_bytes(damage)
+    assert one.last_use_of_any("chat") is None
+    assert other.read_bytes() == damage
+    machine.service(other).save({"chat": 6.0})
+    assert one.last_use_of_any("chat") == 6
+
+
+def test_the_last_use_of_a_chat_that_was_left_is_kept_for_an_hour(machine: Machine, path: Path) -> None:
+    clock = machine.service(path)
+    machine.run(clock, HOUR)
+    clock.save({"chat": 5.0, "stays": 6.0})
+    for _ in range(5):
+        machine.run(clock, 0.2 * HOUR)
+        clock.save({"stays": 7.0})
+        assert machine.service(path).uses == {"chat": 5.0, "stays": 7.0}
+    clock.save({"chat": 8.0, "stays": 7.0})  # it came back
+    clock.save({"stays": 7.0})
+    machine.run(clock, 0.9 * HOUR)
+    clock.save({"stays": 7.0})
+    assert machine.service(path).uses == {"chat": 8.0, "stays": 7.0}
+    machine.run(clock, 0.2 * HOUR)
+    clock.save({"stays": 7.0})
+    assert machine.service(path).uses == {"stays": 7.0}
+    clock.save({})
+    clock.forget(["stays"])
+    clock.save({})
+    assert machine.service(path).uses == {}, "what is deleted is not kept"
