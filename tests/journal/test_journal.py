@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -363,3 +364,15 @@ def test_a_changed_byte_is_found_wherever_it_is() -> None:
         changed = line[:place] + bytes([line[place] ^ 1]) + line[place + 1 :]
         assert format.check(changed) is None, changed
     assert json.loads(line)["n"] == 7
+
+
+async def test_an_entry_that_follows_a_removal_from_outside_at_once_is_kept(tmp_path: Path) -> None:
+    """`cubicle rm --now` beside the service removes the files; the next call may come in the same moment."""
+    async with Journal(tmp_path) as journal:
+        for number in range(5):
+            journal.record(CHAT, "call", {"call": f"before-{number}"})
+            await journal.settle(CHAT)
+            shutil.rmtree(tmp_path / CHAT.digest)
+            journal.record(CHAT, "call", {"call": f"after-{number}"})
+            assert await journal.settle(CHAT)
+            assert (await journal.entries(CHAT))[-1].fields["call"] == f"after-{number}"

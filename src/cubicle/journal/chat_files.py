@@ -21,7 +21,6 @@ log = logging.getLogger(__name__)
 
 _SEGMENTS = 8
 """Of a chat's bound, each segment may take this part."""
-_LOOK_SECONDS = 1.0
 MIN_SEGMENT = 16 * 1024
 HALF_LINE = "The last line had been written by half, and was cut off."
 _GAP_BODY = re.compile(rb'"at":-?[0-9.]+,"kind":"gap"')
@@ -54,7 +53,6 @@ class ChatFiles:
         self._fd = -1
         self._unsynced = False
         self._one_call = True
-        self._looked = 0.0
         self.number = 0
         self.hash = format.NO_HASH
 
@@ -148,12 +146,8 @@ class ChatFiles:
             self.sync()
 
     def _is_gone(self) -> bool:
-        """Whether somebody removed the open segment; looked at now and then."""
-        now = time.monotonic()
-        if self._fd < 0 or now - self._looked < _LOOK_SECONDS:
-            return False
-        self._looked = now
-        return not os.fstat(self._fd).st_nlink
+        """Whether somebody removed the open segment: the command line, of a chat that was deleted for good."""
+        return self._fd >= 0 and not os.fstat(self._fd).st_nlink
 
     def _write(self, buffer: bytearray, *, sync: bool = False) -> None:
         """Write to the open segment; with `sync` on disk, in one call of the system where that can be."""
