@@ -187,3 +187,18 @@ async def test_a_card_may_stand_in_any_page_and_others_may_not(locked: House) ->
     viewer = await locked.client.get("/static/viewer?card=1")
     assert "frame-ancestors *" in viewer.headers["content-security-policy"]
     assert viewer.headers["content-security-policy"].startswith("sandbox allow-scripts;")
+
+
+@pytest.mark.parametrize("route", [f"/api/links/{CHAT}", f"/api/chats/{CHAT}/ports/3000/share"])
+async def test_values_in_a_body_are_not_passed_over(locked: House, route: str) -> None:
+    """Who meant an hour would get a week."""
+
+    async def chunks() -> AsyncIterator[bytes]:
+        yield b'{"hours": 1}'
+
+    before = (await locked.client.get(f"/api/links/{CHAT}")).json()
+    for sent in ({"json": {"hours": 1}}, {"data": {"hours": "1"}}, {"content": b"{bad"}, {"content": chunks()}):
+        answer = await locked.client.post(route, **sent)  # type: ignore[arg-type]
+        assert answer.status_code == 400
+        assert "from the query" in answer.json()["detail"]
+    assert (await locked.client.get(f"/api/links/{CHAT}")).json() == before

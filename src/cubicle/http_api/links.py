@@ -16,6 +16,7 @@ from cubicle.core.signing import SignIn
 from cubicle.http_api.chats import chat_of
 from cubicle.http_api.errors import refuse
 from cubicle.http_api.models import ChatLink, SignInLink
+from cubicle.http_api.urls import require_no_body
 
 MAX_HOURS = 8760.0
 ONE_TIME_SECONDS = 600
@@ -32,6 +33,7 @@ class LinkRoutes:
         return JSONResponse({"links": [_row(link) for link in found]})
 
     async def make(self, request: Request) -> Response:
+        require_no_body(request)
         chat, asked = chat_of(request), request.query_params
         if not self._links.locked:
             raise refuse(400, "This service has no key: every chat is open without a link.")

@@ -21,6 +21,7 @@ from cubicle.http_api.errors import refuse
 from cubicle.http_api.held_response import HeldResponse
 from cubicle.http_api.models import PortOverview, PortRecord, PortShared
 from cubicle.http_api.tcp_forward import TcpForward
+from cubicle.http_api.urls import require_no_body
 from cubicle.http_api.websocket_proxy import hang_up, refusing
 from cubicle.machine.errors import SandboxError
 from cubicle.ports.known_ports import KnownPorts
@@ -146,6 +147,7 @@ class PortRoutes:
 
     async def share(self, request: Request) -> Response:
         """Make a port public until then."""
+        require_no_body(request)
         chat, port = chat_of(request), _port(request)
         try:
             hours = float(request.query_params.get("hours", "24"))

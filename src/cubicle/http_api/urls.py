@@ -129,3 +129,9 @@ def seen_base(connection: HTTPConnection) -> str:
     host = connection.headers.get("host", "").strip()
     prefix = str(connection.scope.get("root_path", ""))
     return f"{connection.scope['scheme']}://{host}{prefix}" if _HOST.fullmatch(host) else ""
+
+
+def require_no_body(connection: HTTPConnection) -> None:
+    """What is asked for stands in the query: values in a body would be passed over without a word."""
+    if connection.headers.get("content-length", "0") != "0" or "transfer-encoding" in connection.headers:
+        raise refuse(400, "This takes its values from the query of the address, not from a body.")
