@@ -109,6 +109,20 @@ async def test_sandboxes_pool_leases_and_round_trips_are_there(site: Site) -> No
     assert found[named("cubicle_disk_free_bytes")] > 0
 
 
+async def test_new_sandboxes_and_those_started_again_are_counted(site: Site) -> None:
+    made, again = (named("cubicle_sandbox_starts_total", what=what) for what in ("created", "started"))
+    before = await site.samples()
+    chat = "counted"
+    for _ in range(2):
+        await site.bash("true", chat=chat)
+    first = await site.samples()
+    assert (first[made] - before[made], first[again] - before[again]) == (1, 0)
+    assert (await site.client.post(f"/api/sandboxes/{chat}/stop", headers=KEY)).status_code == 200
+    await site.bash("true", chat=chat)
+    then = await site.samples()
+    assert (then[made] - first[made], then[again] - first[again]) == (0, 1)
+
+
 async def test_the_loop_lag_is_measured(site: Site) -> None:
     async with asyncio.timeout(30):
         while not (await site.samples())[named("cubicle_loop_lag_seconds_count")]:

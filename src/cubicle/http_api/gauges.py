@@ -35,6 +35,8 @@ class Gauges:
         self._queue = queue
         self._space = space
         self._counted = -_COUNT_SECONDS
+        self._starts: Counter[str] = Counter()
+        """Those that are in the metrics already."""
 
     async def measure(self) -> Sequence[Overview]:
         """All of them; what was seen of the sandboxes."""
@@ -45,6 +47,10 @@ class Gauges:
         states = Counter(overview.state for overview in seen)
         for state in State:
             self.metrics.sandboxes.labels(state.value).set(states[state])
+        starts = Counter(self._fleet.lifecycle.starts)
+        for what in starts:
+            self.metrics.starts.labels(what).inc(starts[what] - self._starts[what])
+        self._starts = starts
         self.metrics.frozen.set(self._fleet.ladder.frozen)
         self.metrics.leases.set(sum(overview.leases for overview in seen))
         self.metrics.pool_ready.set(self._fleet.pool.ready)

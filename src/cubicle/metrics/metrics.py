@@ -66,6 +66,10 @@ class Metrics:
 
     def _count_sandboxes(self, registry: CollectorRegistry) -> None:
         self.sandboxes = Gauge("cubicle_sandboxes", "Sandboxes of chats, by state.", ("state",), registry=registry)
+        self.starts = Counter(
+            "cubicle_sandbox_starts", "Sandboxes made for a chat, and those of stopped chats that were started again.",
+            ("what",), registry=registry,
+        )  # fmt: skip
         self.frozen = Gauge("cubicle_sandboxes_frozen", "Of those that run: the frozen ones.", registry=registry)
         self.leases = Gauge("cubicle_sandbox_leases", "Uses of sandboxes under way.", registry=registry)
         self.pool_ready = Gauge("cubicle_pool_ready", "Blank sandboxes that are up.", registry=registry)

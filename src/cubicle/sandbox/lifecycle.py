@@ -54,6 +54,8 @@ class Lifecycle:
         """The service's clock, by which things age; None while nothing is to be dropped."""
         self._journal.attend(self.reading)
         self._listeners: list[Listener] = []
+        self.starts = dict.fromkeys(("created", "started"), 0)
+        """How many sandboxes were made for a chat, and how many of stopped chats were started again."""
         self._on_removed: list[Callable[[Chat], Awaitable[None] | None]] = []
         self._seen_removed: WeakSet[Machine] = WeakSet()
         """Lost connections to sandboxes of which was told that they were removed."""
@@ -79,6 +81,8 @@ class Lifecycle:
 
     async def record(self, slot: Slot, what: str, reason: str = "") -> None:
         """Write down what became of a chat's sandbox."""
+        if what in self.starts:
+            self.starts[what] += 1
         if slot.chat is not None:
             self._record(slot.chat, what, reason, slot.name)
             await self._tell(what, reason, slot.digest, slot.chat)
