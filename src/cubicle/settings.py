@@ -332,9 +332,12 @@ class Settings(OAuthSettings, OperationSettings, DockerSettings, KubernetesSetti
 
     @field_validator("public_base_url", "root_path")
     @classmethod
-    def _ascii(cls, value: str) -> str:
+    def _ascii(cls, value: str, info: ValidationInfo) -> str:
         if not value.isascii() or not value.isprintable() or " " in value:
             raise ValueError("must be ASCII without blanks; a host name of other letters is written as xn--…")
+        named = info.field_name == "public_base_url" and value
+        if named and not ((parts := urlsplit(value)).hostname and parts.scheme in ("http", "https")):
+            raise ValueError("must begin with http:// or https:// and a host name, as in https://tools.example.net")
         return value
 
     @field_validator("preview_domain")

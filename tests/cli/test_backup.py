@@ -248,3 +248,18 @@ async def test_no_restore_beside_a_service(service: ServiceProcess, tmp_path: Pa
     folder, file = service._data.parent, tmp_path / "backup"
     await run(folder, "backup", str(file))
     assert "Another service uses" in await run(folder, "restore", str(file), code=1)
+
+
+async def test_a_backup_of_nothing_is_refused(tmp_path: Path) -> None:
+    """A wrong DATA_DIR would give a file that looks like a backup."""
+    folder = tmp_path / "elsewhere"
+    for there in (False, True):
+        if there:
+            (folder / "data").mkdir(parents=True)
+        else:
+            folder.mkdir()
+        assert "There is nothing in DATA_DIR" in await run(folder, "backup", str(tmp_path / "file"), code=1)
+        assert not (tmp_path / "file").exists()
+        assert (folder / "data").exists() == there
+        if not there:
+            folder.rmdir()

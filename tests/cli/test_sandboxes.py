@@ -65,7 +65,7 @@ async def test_a_sandbox_is_listed_by_its_whole_name_stopped_and_removed(call: C
     assert (await asyncio.to_thread(ps))[1].splitlines()[1].split()[2] == "stopped"
     told = (
         f"Removed {CHAT}. For 7 days `cubicle undelete {CHAT}` brings it back; "
-        "`cubicle rm --now` frees the space at once.\n"
+        f"`cubicle rm --now {CHAT}` frees the space at once.\n"
     )
     records = [tmp_path / "data" / folder / Chat(CHAT).digest for folder in ("agents", "egress/allowances")]
     for record in records:

@@ -179,3 +179,20 @@ def test_what_an_env_file_may_hold_is_read(monkeypatch: pytest.MonkeyPatch, tmp_
     )
     read = load()
     assert (read.port, read.mcp_api_key, read.egress.value) == (1234, "a b", "none")
+
+
+@pytest.mark.parametrize(
+    "address", ["foo", "my-machine:8081", "ftp://files", "http://", "http:///x", "//host", "http://[::1"]
+)
+def test_a_public_address_that_is_none_stops_the_start(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+    monkeypatch.setenv("PUBLIC_BASE_URL", address)
+    with pytest.raises(BadSettings, match="PUBLIC_BASE_URL"):
+        load()
+
+
+@pytest.mark.parametrize(
+    "address", ["", "http://my-machine:8081", "https://tools.example.net/cubicle", "http://[::1]:8081/"]
+)
+def test_a_public_address_is_one_of_the_web(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+    monkeypatch.setenv("PUBLIC_BASE_URL", address)
+    assert load().public_base_url == address

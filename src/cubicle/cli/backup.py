@@ -106,8 +106,12 @@ def backup(file: Path) -> None:
     The service may run meanwhile.
     """
 
+    settings = load()
+    if not settings.data_dir.is_dir() or not any(settings.data_dir.iterdir()):
+        raise BadSettings(f"There is nothing in DATA_DIR={settings.data_dir}: is it the one of the service?")
+
     async def act() -> whole.Outcome:
-        async with _place(load()) as kept:
+        async with _place(settings) as kept:
             with new_file(file) as output:
                 return await whole.backup(kept, output, _tell)
 

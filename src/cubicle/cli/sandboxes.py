@@ -83,7 +83,7 @@ def chat_named(text: str, tenant: str) -> Chat:
 @click.command()
 @exits
 def ps() -> None:
-    """List the sandboxes of this host."""
+    """List the sandboxes of this DATA_DIR."""
 
     async def listed() -> None:
         settings = load()
@@ -175,7 +175,7 @@ def _meant(host: SandboxHost, chat: str | None, tenant: str, everything: bool) -
 
 @click.command()
 @click.argument("chat", required=False)
-@click.option("--all", "everything", is_flag=True, help="Every sandbox of this host.")
+@click.option("--all", "everything", is_flag=True, help="Every sandbox of this DATA_DIR.")
 @tenant_option
 @exits
 def stop(chat: str | None, everything: bool, tenant: str) -> None:

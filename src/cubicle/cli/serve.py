@@ -26,7 +26,7 @@ _LOCAL = ("127.0.0.1", "::1", "localhost")
 @click.command()
 @click.option("--host", help="Address to listen on (HOST).")
 @click.option("--port", type=int, help="Port to listen on (PORT).")
-@click.option("--driver", help="oci, docker or memory (DRIVER).")
+@click.option("--driver", help="oci, docker, kubernetes or memory (DRIVER).")
 @click.option("--yes", is_flag=True, help="Set up what is missing (system packages, sandbox image) without asking.")
 @exits
 def serve(yes: bool, **flags: Any) -> None:

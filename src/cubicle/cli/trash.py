@@ -28,7 +28,7 @@ _MAX_REASON = 100
 
 @click.command()
 @click.argument("chat", required=False)
-@click.option("--all", "everything", is_flag=True, help="Every sandbox of this host, with all files of all chats.")
+@click.option("--all", "everything", is_flag=True, help="Every sandbox of this DATA_DIR, with all files of all chats.")
 @click.option("--now", is_flag=True, help="Delete for good, also what is in the trash of CHAT (with --all, of all).")
 @tenant_option
 @exits
@@ -90,8 +90,9 @@ def _told(chat: str | None, removed: int, purged: int, days: float, now: bool) -
     if now:
         more = f" and {purged} from the trash" if purged and removed else " from the trash" if purged else ""
         return f"Deleted {what}{more} for good."
-    back = f"cubicle undelete {chat}" if chat else "cubicle undelete"
-    return f"Removed {what}. For {days:g} days `{back}` brings it back; `cubicle rm --now` frees the space at once."
+    which, back = chat or "CHAT", "brings it back" if chat else "brings one back"
+    free = f"cubicle rm --now {chat or '--all'}"
+    return f"Removed {what}. For {days:g} days `cubicle undelete {which}` {back}; `{free}` frees the space at once."
 
 
 @click.command()
