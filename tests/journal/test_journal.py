@@ -376,3 +376,27 @@ async def test_an_entry_that_follows_a_removal_from_outside_at_once_is_kept(tmp_
             journal.record(CHAT, "call", {"call": f"after-{number}"})
             assert await journal.settle(CHAT)
             assert (await journal.entries(CHAT))[-1].fields["call"] == f"after-{number}"
+
+
+async def test_what_the_command_line_deletes_from_the_trash_is_not_missed(tmp_path: Path) -> None:
+    """Its files and its number; those of a chat whose files alone are gone are missed."""
+    async with Journal(tmp_path) as journal:
+        for chat in (CHAT, OTHER):
+            journal.record(chat, "call", {})
+            await journal.settle(chat)
+            journal.release(chat)
+            await journal.settle(chat)
+        await journal._save_numbers()
+        for chat in (CHAT, OTHER):
+            shutil.rmtree(tmp_path / chat.digest)
+        await asyncio.to_thread(anchor.forget, tmp_path, CHAT.digest)
+        journal.record(Chat("third"), "call", {})
+        await journal.settle(Chat("third"))
+        for _ in range(2):
+            await journal._save_numbers()
+            assert anchor.peek(tmp_path).keys() == {bytes.fromhex(chat.digest) for chat in (OTHER, Chat("third"))}
+        assert journal.record(CHAT, "call", {}) == 1, "a new chat of the same name begins anew"
+        assert [entry.kind for entry in await journal.entries(CHAT)] == ["call"]
+    async with Journal(tmp_path) as journal:
+        assert [entry.kind for entry in await journal.entries(CHAT)] == ["call"]
+        assert [entry.kind for entry in await journal.entries(OTHER)] == ["gap"]

@@ -375,13 +375,13 @@ class Journal:
 
     async def _save_numbers(self) -> None:
         """Only what is on disk counts: an entry that waits may be lost with the service."""
-        numbers = self._numbers | {
-            bytes.fromhex(head.digest): head.settled for head in self._heads.values() if head.settled
-        }
-        if numbers != self._saved or self._anchor.forgotten:
+        settled = {bytes.fromhex(head.digest): head.settled for head in self._heads.values() if head.settled}
+        if (numbers := self._numbers | settled) != self._saved or self._anchor.forgotten:
             try:
-                await asyncio.to_thread(self._anchor.save, numbers)
-                self._saved = numbers
+                gone = await asyncio.to_thread(self._anchor.save, numbers)
+                self._saved = {key: number for key, number in numbers.items() if key not in gone}
+                for key in gone:
+                    self._numbers.pop(key, None)
             except OSError as error:
                 log.warning("the numbers of the journals could not be saved: %s", error.strerror)
 

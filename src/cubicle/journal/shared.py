@@ -30,7 +30,7 @@ class SharedNumbers(JournalNumbers):
         make_folder(self._folder)
         return {}, {}
 
-    def save(self, numbers: Mapping[bytes, int]) -> None:
+    def _write(self, numbers: Mapping[bytes, int]) -> None:
         """What another process has by now stays as that one saved it."""
         forgotten = set(self.forgotten)
         gone = forgotten - numbers.keys()

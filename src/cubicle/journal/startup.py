@@ -26,13 +26,22 @@ class JournalNumbers:
         self._limit = limit
         self.forgotten: set[bytes] = set()
         """Chats that are gone for good, and of which another process may have saved the number."""
+        self._wrote: frozenset[bytes] = frozenset()
 
     def read(self) -> tuple[dict[bytes, int], dict[bytes, int]]:
         """As `read_numbers`. Blocks."""
         return read_numbers(self._folder, self._limit)
 
-    def save(self, numbers: Mapping[bytes, int]) -> None:
-        """Blocks. Raises OSError."""
+    def save(self, numbers: Mapping[bytes, int]) -> set[bytes]:
+        """Those of them that are not saved, because the command line deleted the chat from the trash: its files, and
+        its number in the record. Blocks. Raises OSError."""
+        there = anchor.peek(self._folder) if self._wrote else {}
+        gone = {key for key in self._wrote & (numbers.keys() - there.keys()) if not (self._folder / key.hex()).exists()}
+        self._write({key: number for key, number in numbers.items() if key not in gone})
+        self._wrote = frozenset(numbers.keys() - gone)
+        return gone
+
+    def _write(self, numbers: Mapping[bytes, int]) -> None:
         anchor.save(self._folder, numbers)
 
 
