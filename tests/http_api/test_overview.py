@@ -302,9 +302,9 @@ def view(**more: Any) -> View:
 def test_five_thousand_sandboxes_are_filtered_sorted_and_paged_quickly() -> None:
     entries = [entry(number, user=f"user-{number % 100}@example.org") for number in range(5000)]
     for sort in SORTS:
-        began = time.perf_counter()
+        began = time.thread_time()
         page, names = page_of(entries, view(sort=sort, text="user-", descending=True))
-        assert time.perf_counter() - began < 1.0, sort
+        assert time.thread_time() - began < 1.0, sort
         assert (len(page["rows"]), len(names), page["matching"], page["total"]) == (100, 100, 5000, 5000)
     assert len(json.dumps(page)) < 60_000
     assert [row["chat"] for row in page_of(entries, view())[0]["rows"]][:3] == ["chat-0", "chat-1", "chat-2"]

@@ -146,7 +146,7 @@ async def test_a_token_of_another_kind_is_refused(issuer: IssuerServer, tokens: 
 async def test_what_is_no_token_is_refused_quickly(issuer: IssuerServer, tokens: AccessTokens) -> None:
     good = issuer.token()
     deep = "eyJ" + "W1tb" * 3000
-    began = time.monotonic()
+    began = time.process_time()
     for text in (
         "eyJ..", "eyJhbGciOiJSUzI1NiJ9..", "a.b.c", "..", good + "x", good[:-8], good.replace(".", "", 1), f"{deep}.{deep}.x",
         f"eyJ{'A' * 60_000}.e30.x", good.replace("eyJ", "eyJé"), forged({"alg": "RS256"}, [], b""),  # type: ignore[arg-type]
@@ -154,7 +154,7 @@ async def test_what_is_no_token_is_refused_quickly(issuer: IssuerServer, tokens:
     ):  # fmt: skip
         with pytest.raises(BadToken):
             await tokens.verify(text)
-    assert time.monotonic() - began < 2
+    assert time.process_time() - began < 2
 
 
 async def test_a_verified_token_is_not_verified_again(

@@ -316,7 +316,8 @@ _OWN = (
     _of_chat("GET", "/api/chats/{chat}/ports/events", "ports.events", _LOOKS,
              "The same each time that it changes, server-sent events."),
     _of_chat("POST", "/api/chats/{chat}/ports/{port:number}/share", "ports.share", _LOOKS,
-             "Makes a port public for `hours` (24, at most 720). `{url, expires}`: whoever has the link can open it."),
+             "Makes a port public for `hours` (in the query; 24, at most 720). `{url, expires}`: whoever has the "
+             "link can open it."),
     _of_chat("DELETE", "/api/chats/{chat}/ports/{port:number}/share", "ports.revoke", _LOOKS,
              "Makes a port private again: the public link ends at once."),
     _of_chat(WEBSOCKET, "/api/chats/{chat}/ports/{port:number}/tcp", "ports.forward", _USES,
@@ -325,8 +326,9 @@ _OWN = (
     Row("GET", "/api/links/{chat}", "links.listed", _KEY, _LOOKS,
         "The links of a chat that were made by hand ([keys.md](keys.md#links)).", ChatIn.PATH),
     Row("POST", "/api/links/{chat}", "links.make", _KEY, _LOOKS,
-        "Makes a link. `access` is `view` or `control`, `hours` (168) its life, `label` whom it is for. `opens` is "
-        "`chat`, `replay`, or `file` with its `path`: a link to a part opens nothing else, and only lets one look.",
+        "Makes a link. In the query, not in a body: `access` is `view` or `control`, `hours` (168) its life, `label` "
+        "whom it is for. `opens` is `chat`, `replay`, or `file` with its `path`: a link to a part opens nothing else, "
+        "and only lets one look.",
         ChatIn.PATH),
     Row("DELETE", "/api/links/{chat}", "links.revoke_all", _KEY, _LOOKS,
         "Revokes every link of a chat. Those of its prompts and private ports too.", ChatIn.PATH),

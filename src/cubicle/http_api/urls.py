@@ -132,6 +132,7 @@ def seen_base(connection: HTTPConnection) -> str:
 
 
 def require_no_body(connection: HTTPConnection) -> None:
-    """What is asked for stands in the query: values in a body would be passed over without a word."""
-    if connection.headers.get("content-length", "0") != "0" or "transfer-encoding" in connection.headers:
+    """What is asked for stands in the query: values in a body would be passed over without a word. Some clients send
+    `{}` whenever there are none."""
+    if connection.headers.get("content-length", "0") not in ("0", "2") or "transfer-encoding" in connection.headers:
         raise refuse(400, "This takes its values from the query of the address, not from a body.")
