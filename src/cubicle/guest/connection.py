@@ -30,7 +30,7 @@ _MOMENT = 0.005
 _MAX_HELD = 64
 _MAX_QUEUED = 4 * 1024 * 1024
 _PEER = struct.Struct("3i")  # process, user, group
-_TCP_CLOSE = 7
+_TCP_CLOSE = b"\x07"
 _NOTHING = operations.Nothing()
 
 
@@ -167,9 +167,11 @@ class GuestConnection:
     @property
     def counted(self) -> bool:
         """Whether the kernel has it among the TCP sockets that it counts: not one that the other end has reset."""
-        if self._sock.family == socket.AF_UNIX:
+        try:
+            state = self._sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)
+        except OSError:  # no TCP, or not this kernel's
             return False
-        return self._sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] != _TCP_CLOSE
+        return state not in (b"", _TCP_CLOSE)
 
     def adopt(self, make: Callable[[GuestConnection, int], GuestChannel]) -> GuestChannel:
         """A channel that the guest opens."""

@@ -66,8 +66,8 @@ class ListeningPorts:
 
     def mark(self) -> int:
         """Another number when other sockets listen; most of the time one look is all that is needed."""
-        own = len(own_ports) + len(hidden_ports) + self._connections()
-        if self._has_counts and _count_sockets() == own:
+        count = _count_sockets() if self._has_counts else None
+        if count is not None and count == len(own_ports) + len(hidden_ports) + self._connections():
             return _mark([])
         found = [
             (port, inode)
