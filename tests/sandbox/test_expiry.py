@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import threading
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,9 +21,7 @@ from cubicle.sandbox.clock import DAY, Clock
 from cubicle.sandbox.driver import Driver, State
 from cubicle.sandbox.expiry import Ages, Fate, fate, is_deleted
 from cubicle.sandbox.fleet import Fleet, NoSandbox
-from cubicle.sandbox.sharing import Alone
 from cubicle.sandbox.trash import TrashNote
-from cubicle.sandbox.warm_pool import Part
 from tests.drivers.makers import Maker, memory, oci
 from tests.support.emptying import empty
 
@@ -460,109 +457,3 @@ async def test_an_imported_chat_does_not_age_by_the_name_that_it_was_imported_un
             await service_for(fleet, machine, 31 * DAY)
             assert name not in {each.name for each in await fleet.trash()}
             assert (await found.output("cat ~/kept"))[1] == b"new\n"
-
-
-class Second(Alone):
-    """The second of two processes, which begins without chats."""
-
-    part = Part(2, 2)
-
-    async def claim(self, digests: Sequence[str]) -> Collection[str]:
-        return ()
-
-    async def claim_one(self, digest: str) -> bool:
-        return False  # it is the other one's
-
-
-async def both_for(fleets: Sequence[Fleet], machine: Machine, seconds: float) -> None:
-    """As service_for, of processes that run beside each other."""
-    while seconds > 0:
-        step = min(240.0, seconds)
-        machine.ahead, seconds = machine.ahead + step, seconds - step
-        for fleet in fleets:
-            fleet._clock.tick()
-    for fleet in fleets:
-        await sweep(fleet)
-
-
-@pytest.mark.parametrize(
-    ("written", "days"), [("at the end", 19), ("with an old file beside it", 9), ("unreadably", 0), ("never", 0)]
-)
-async def test_a_chat_that_goes_to_another_process_ages_on(
-    make: MakeFleet, machine: Machine, tmp_path: Path, written: str, days: int
-) -> None:
-    """By what the process before wrote down; where that is lost, from now on. The one that takes it has run for long."""
-    chat, kept = CHATS[0], tmp_path / "clock.json"
-    async with make() as one, make(clock_file=tmp_path / "clock-2.json", sharing=Second()) as two:
-        both = [one, two]
-        await fill(one)
-        await two._expiry.save()
-        await one._expiry.save()
-        if written == "with an old file beside it":
-            (tmp_path / "clock-3.json").write_bytes(kept.read_bytes())  # of a third process, which is there no more
-            await both_for(both, machine, 10 * DAY)
-            async with one.lease(chat):
-                pass
-            await both_for(both, machine, 9 * DAY)
-        else:
-            await both_for(both, machine, 19 * DAY)
-        await one._expiry.save()
-        await two._expiry.save()
-        if written == "unreadably":
-            kept.write_bytes(b"\0" * 100)
-        elif written == "never":
-            kept.unlink()
-        assert one.let_go(chat.digest)
-        await two.take_in(chat)
-        slot = two._slots[chat.digest]
-        assert (two._clock.now() - slot.last_used) / DAY == pytest.approx(days, abs=0.05)
-        await both_for(both, machine, (30 - days - 0.1) * DAY)
-        assert two.holds(chat.digest)
-        await both_for(both, machine, 0.2 * DAY)
-        assert not two.holds(chat.digest)
-        assert chat in {each.note.chat for each in await two.trash() if each.note}
-
-
-async def test_a_chat_that_goes_on_from_process_to_process_keeps_its_last_use(
-    make: MakeFleet, machine: Machine, tmp_path: Path
-) -> None:
-    """The one in the middle ends before it has written anything down."""
-    chat = CHATS[0]
-    async with make() as one:
-        async with make(clock_file=tmp_path / "clock-2.json", sharing=Second()) as two:
-            await fill(one)
-            await both_for([one, two], machine, 12 * DAY)
-            await one._expiry.save()
-            assert one.let_go(chat.digest)
-            await two.take_in(chat)
-            await one._expiry.save()  # the chat is no longer its own
-            assert two.let_go(chat.digest)  # and ends as if it was killed
-        await one.take_in(chat)
-        assert (one._clock.now() - one._slots[chat.digest].last_used) / DAY == pytest.approx(12, abs=0.05)
-
-
-async def test_a_chat_that_is_used_while_it_is_taken_is_used_now(
-    make: MakeFleet, machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    chat = CHATS[0]
-    async with make() as one, make(clock_file=tmp_path / "clock-2.json", sharing=Second()) as two:
-        await fill(one)
-        await both_for([one, two], machine, 12 * DAY)
-        await one._expiry.save()
-        assert one.let_go(chat.digest)
-        find = two._clock.last_use_of_any
-        began, goes_on = threading.Event(), threading.Event()
-
-        def slowly(key: str) -> float | None:
-            began.set()
-            assert goes_on.wait(30)
-            return find(key)
-
-        monkeypatch.setattr(two._clock, "last_use_of_any", slowly)
-        taking = asyncio.create_task(two.take_in(chat))
-        assert await asyncio.to_thread(began.wait, 30)
-        async with two.lease(chat):
-            pass
-        goes_on.set()
-        await taking
-        assert two._clock.now() - two._slots[chat.digest].last_used < HOUR

@@ -11,7 +11,6 @@ import hashlib
 import json
 import logging
 import math
-import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
@@ -27,13 +26,9 @@ DAY = 86400.0
 QUIET_SECONDS = 3600.0
 _JUMP_SECONDS = 60.0
 _PAUSE_SECONDS = 300.0
-_LEFT_SECONDS = 3600.0
-"""The last use of a chat that is another process's is kept for so long: by then that has written down its own."""
 CLOCK_FILE = "clock.json"
 _VERSION = 1
 _MAX_SIZE = 64 * 1024**2
-_BAD = (OSError, ValueError, KeyError, TypeError, AttributeError, BadRecord)
-"""What reading a file raises that is gone or garbage."""
 
 
 def _boot_time() -> float:
@@ -93,9 +88,6 @@ class ServiceClock:
         self._at = self._calm_since = self._clock.elapsed()
         self._wall_at = self._clock.wall()
         self._uses: Mapping[str, float] = {}
-        self._left: dict[str, float] = {}
-        """By key, the reading at which a chat was first missed among those whose last uses are to be kept."""
-        self._others = _OtherFiles(path)
 
     def open(self) -> None:
         """Go on from where the service before ended."""
@@ -116,16 +108,6 @@ class ServiceClock:
     def last_use(self, key: str) -> float:
         """The reading at the last use that was kept; now, for what was never seen."""
         return min(self._uses.get(key, math.inf), self.now())
-
-    def last_use_of_any(self, key: str) -> float | None:
-        """The newest reading at a last use that a process of the service kept; None if there is none, or what another
-        one kept cannot be read. Blocks."""
-        try:
-            found = [*self._others.find(key), *(use for use in [self._uses.get(key)] if use is not None)]
-        except _BAD as error:
-            log.warning("what another process keeps of last uses cannot be read: a chat ages from now on: %s", error)
-            return None
-        return max(found, default=None)
 
     @property
     def uses(self) -> Mapping[str, float]:
@@ -166,10 +148,7 @@ class ServiceClock:
 
     def save(self, uses: Mapping[str, float]) -> None:
         """Keep the reading, with the readings of last uses. Blocks."""
-        now, missed = self.now(), self._uses.keys() - uses.keys()
-        self._left = {key: since for key in missed if now - (since := self._left.get(key, now)) < _LEFT_SECONDS}
-        self._uses = {**{key: self._uses[key] for key in self._left}, **uses}
-        self._others.forget()
+        self._uses = dict(uses)
         if self._path is None:
             return
         fields = {
@@ -181,30 +160,6 @@ class ServiceClock:
             "uses": self._uses,
         }
         durable.write(self._path, json.dumps(fields | {"sum": _sum(fields)}).encode())
-
-
-class _OtherFiles:
-    """What the other processes of the service kept; each file is read again when it was replaced."""
-
-    def __init__(self, own: Path | None) -> None:
-        self._own = own
-        self._read: dict[Path, tuple[tuple[int, int, int], Mapping[str, float]]] = {}
-        self._lock = threading.Lock()
-
-    def find(self, key: str) -> list[float]:
-        """All readings at the last use of a chat. Raises one of _BAD."""
-        with self._lock:
-            for path in _files(self._own) - {self._own} if self._own else ():
-                info = path.stat()
-                mark = (info.st_ino, info.st_mtime_ns, info.st_size)
-                if path not in self._read or self._read[path][0] != mark:
-                    self._read[path] = mark, _uses(_fields(path))
-            return [uses[key] for _, uses in self._read.values() if key in uses]
-
-    def forget(self) -> None:
-        """Keep no copy until the next question: questions come many at once."""
-        with self._lock:
-            self._read = {}
 
 
 def _read_all(path: Path) -> Kept:
@@ -221,7 +176,7 @@ def kept_reading(path: Path) -> float | None:
     """The reading that a service kept last; None if there is none that can be read. Changes nothing."""
     found: list[float] = []
     for each in _files(path):
-        with contextlib.suppress(*_BAD):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError, BadRecord):
             if (reading := _number(_fields(each)["reading"])) is not None:
                 found.append(reading)
     return max(found, default=None)
@@ -236,22 +191,18 @@ def _read(path: Path) -> Kept:
     """What is on disk. A file that cannot be read is set aside: every chat counts as used now."""
     try:
         fields = _fields(path)
-        uses = _uses(fields)
+        uses = {str(key): number for key, found in fields["uses"].items() if (number := _number(found)) is not None}
         reading, wall, elapsed = (_number(fields[name]) for name in ("reading", "wall", "elapsed"))
         if reading is None or wall is None or elapsed is None:
             raise ValueError("not a number")
         return Kept(reading, wall, elapsed, str(fields["boot"]), uses)
     except FileNotFoundError:
         return Kept()
-    except _BAD as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, BadRecord) as error:
         log.error("%s cannot be read and is set aside; chats age from now on: %s", path.name, error)
         with contextlib.suppress(OSError):
             durable.move(path, path.with_name(f"{path.name}.unreadable-{time.time_ns()}"))
         return Kept()
-
-
-def _uses(fields: Any) -> dict[str, float]:
-    return {str(key): number for key, found in fields["uses"].items() if (number := _number(found)) is not None}
 
 
 def _fields(path: Path) -> Any:

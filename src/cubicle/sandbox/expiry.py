@@ -145,14 +145,6 @@ class Expiry:
         except OSError as error:
             log.warning("the ages of chats could not be written down: %s", error.strerror)
 
-    async def go_on_ageing(self, slot: Slot) -> None:
-        """The chat was another process's until now: it ages on from its last use, as far as that wrote it down. What
-        happened since the last two times that it should have done so counts as use."""
-        found_at = slot.last_used
-        kept = await asyncio.to_thread(self._clock.last_use_of_any, slot.key)
-        if kept is not None and not slot.in_use and slot.last_used == found_at:
-            slot.last_used = min(kept + 2 * _SAVE_EVERY * self._ages.pause, found_at)
-
     async def _sweep_one(self, slot: Slot) -> None:
         if slot.leases:
             self._used(slot)

@@ -245,7 +245,7 @@ class Fleet:
         """The chat was another's until now: be connected to its sandbox, if that is up."""
         slot = await self._look_for(chat)
         if slot is not None:
-            await self._expiry.go_on_ageing(slot)
+            slot.last_used = self._clock.last_use(slot.key)
             await self._adoption.take_in(self._group, slot)
 
     def let_go(self, digest: str) -> bool:
