@@ -11,12 +11,14 @@ import ctypes
 import fcntl
 import os
 import secrets
+import struct
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE
+FLOCK = struct.Struct("@hhqqi")  # struct flock: type, whence, start, length, process
 
 
 def write(path: Path, data: bytes, *, mode: int = 0o600) -> None:

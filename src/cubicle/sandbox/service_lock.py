@@ -6,20 +6,19 @@ from __future__ import annotations
 import fcntl
 import os
 import stat
-import struct
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from cubicle import record
+from cubicle.durable import FLOCK
 from cubicle.settings import BadSettings
 
 _MAX_PLACE = 300
 _POLL_SECONDS = 0.05
 _LOOK_SECONDS = 0.2
 _START_SECONDS = 5.0
-_FLOCK = struct.Struct("@hhqqi")  # struct flock: type, whence, start, length, process
 
 
 @contextmanager
@@ -114,13 +113,13 @@ def _has_replicas(data_dir: Path) -> bool:
         return False
     try:
         found = fcntl.fcntl(held, fcntl.F_OFD_GETLK, _lock_of(fcntl.F_WRLCK))
-        return bool(_FLOCK.unpack(found)[0] != fcntl.F_UNLCK)
+        return bool(FLOCK.unpack(found)[0] != fcntl.F_UNLCK)
     finally:
         os.close(held)
 
 
 def _lock_of(kind: int) -> bytes:
-    return _FLOCK.pack(kind, os.SEEK_SET, 0, 0, 0)
+    return FLOCK.pack(kind, os.SEEK_SET, 0, 0, 0)
 
 
 def _taken(lock: int, kind: int) -> bool:

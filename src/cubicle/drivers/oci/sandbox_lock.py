@@ -10,18 +10,17 @@ import asyncio
 import fcntl
 import hashlib
 import os
-import struct
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 from cubicle.drivers.common.completion import complete
+from cubicle.durable import FLOCK
 from cubicle.machine.errors import SandboxError
 
 BUSY_SECONDS = 60.0
 _POLL_SECONDS = 0.02
-_FLOCK = struct.Struct("@hhqqi")  # struct flock: type, whence, start, length, process
 
 
 @asynccontextmanager
@@ -44,7 +43,7 @@ def _taken(lock: int, name: str) -> bool:
     """Of the open file, not of this process: two drivers of one program keep each other out, too."""
     byte = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") >> 2
     try:
-        fcntl.fcntl(lock, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0))
+        fcntl.fcntl(lock, fcntl.F_OFD_SETLK, FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0))
     except BlockingIOError:
         return False
     return True
